@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from torch.nn.attention import sdpa_kernel
 
 from nsa import NSACache, blocks, ops
 from nsa.bench import rows as table_rows
-from nsa.bench.kernels_cases import SHAPES, Case, case_of
+from nsa.bench.kernels_cases import SHAPES, Case, case_of, inputs
 from nsa.bench.kernels_parts import SDPA
 from nsa.bench.options import Where, add_where, integers, parser, positive, where_of
 from nsa.bench.roofline import CEILINGS, Work
@@ -36,41 +37,29 @@ TOLERANCE = 3e-2
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Step:
-    """A token of each sequence, in tensors that stay where they are; k and v serve all branches."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    gates: Tensor
-
-
-def normal(case: Case, batch: int, tokens: int, where: Where) -> tuple[Tensor, Tensor]:
+def normal(case: Case, tokens: int, where: Where) -> tuple[Tensor, Tensor]:
     """Keys and values [B,tokens,Hkv,D*]."""
-    k, v = (
-        torch.randn(batch, tokens, case.kv_heads, dim, device=where.device, dtype=where.dtype)
-        for dim in (case.dk, case.dv)
-    )
+    shape = case.batch, tokens, case.kv_heads
+    k, v = (torch.randn(*shape, dim, device=where.device, dtype=where.dtype) for dim in (case.dk, case.dv))
     return k, v
 
 
-def filled(case: Case, batch: int, where: Where, page_size: int | None) -> NSACache:
+def filled(case: Case, where: Where, page_size: int | None) -> NSACache:
     """A cache with the case's context less one token."""
     cache = NSACache(
-        case.config, batch, case.kv_heads, case.dk, case.dv,
+        case.config, case.batch, case.kv_heads, case.dk, case.dv,
         capacity=case.tokens + ROOM, dtype=where.dtype, device=where.device, page_size=page_size,
     )  # fmt: skip
     cache.reserve(case.tokens + ROOM)
     for first in range(0, case.tokens - 1, CHUNK):
-        cache.append(*normal(case, batch, min(CHUNK, case.tokens - 1 - first), where))
+        cache.append(*normal(case, min(CHUNK, case.tokens - 1 - first), where))
     return cache
 
 
-def drawn(case: Case, batch: int, where: Where) -> Step:
-    """The last token of the context."""
-    q = torch.randn(batch, 1, case.heads, case.dk, device=where.device, dtype=where.dtype)
-    return Step(q, *normal(case, batch, 1, where), torch.rand(batch, 1, case.heads, 3).to(q))
+def drawn(case: Case, where: Where) -> dict[str, Tensor]:
+    """The last token of the context, in tensors that stay where they are; k and v serve all branches."""
+    x = inputs(replace(case, tokens=1), where.device, where.dtype, where.seed)
+    return {name: x[name] for name in ("q", "k", "v", "gates")}
 
 
 def timed(graph: torch.cuda.CUDAGraph, device: torch.device, repeats: int) -> Row:
@@ -93,12 +82,12 @@ def replays(repeats: int) -> int:
 # --- what is measured ---
 
 
-def ours(case: Case, batch: int, where: Where, repeats: int, page_size: int | None) -> Row:
+def ours(case: Case, where: Where, repeats: int, page_size: int | None) -> Row:
     """The row of the Triton backend."""
-    cache, token = filled(case, batch, where, page_size), drawn(case, batch, where)
+    cache, token = filled(case, where, page_size), drawn(case, where)
 
     def step(backend: str = "triton") -> Tensor:
-        return ops.nsa_decode(token.q, token.k, token.v, token.gates, cache, backend=backend, strict=True)
+        return ops.nsa_decode(**token, cache=cache, backend=backend, strict=True)
 
     step()
     cache.undo()
@@ -109,19 +98,19 @@ def ours(case: Case, batch: int, where: Where, repeats: int, page_size: int | No
     cache.advance()
     assert cache.reads is not None
     found: Row = {"error": float((o.float() - expected.float()).abs().max()), "reads": int(cache.reads.sum())}
-    found["reads_expected"] = batch * blocks.reads_expected(case.tokens - 1, case.config)
+    found["reads_expected"] = case.batch * blocks.reads_expected(case.tokens - 1, case.config)
     found |= timed(graph, where.device, repeats)
     cache.advance(replays(repeats))
-    found["lengths_right"] = cache.lengths.tolist() == [case.tokens + replays(repeats)] * batch
-    found["bytes"] = found["reads"] * case.kv_heads * (case.dk + case.dv) * token.q.element_size()
+    found["lengths_right"] = cache.lengths.tolist() == [case.tokens + replays(repeats)] * case.batch
+    found["bytes"] = found["reads"] * case.kv_heads * (case.dk + case.dv) * token["q"].element_size()
     found["right"] = found["error"] < TOLERANCE and found["reads"] == found["reads_expected"] and found["lengths_right"]
     return {"by": "triton" if page_size is None else f"triton, pages of {page_size}", **found}
 
 
-def dense(case: Case, batch: int, where: Where, repeats: int, by: str) -> Row:
+def dense(case: Case, where: Where, repeats: int, by: str) -> Row:
     """Attention to the whole context by one of PyTorch's backends."""
-    k, v = (x.transpose(1, 2) for x in normal(case, batch, case.tokens, where))
-    q = drawn(case, batch, where).q.transpose(1, 2)
+    k, v = (x.transpose(1, 2) for x in normal(case, case.tokens, where))
+    q = drawn(case, where)["q"].transpose(1, 2)
 
     def call() -> Tensor:
         with sdpa_kernel(SDPA[by]):
@@ -132,18 +121,18 @@ def dense(case: Case, batch: int, where: Where, repeats: int, by: str) -> Row:
         graph, _ = captured(call)
     except RuntimeError as error:
         return {"by": by, "failed": table_rows.sentence(error)}
-    size = batch * case.tokens * case.kv_heads * (case.dk + case.dv) * q.element_size()
+    size = case.batch * case.tokens * case.kv_heads * (case.dk + case.dv) * q.element_size()
     return {"by": by, **timed(graph, where.device, repeats), "bytes": size}
 
 
-def measure(case: Case, batch: int, where: Where, args: argparse.Namespace) -> Iterator[Row]:
+def measure(case: Case, where: Where, args: argparse.Namespace) -> Iterator[Row]:
     """The rows of one shape, batch and context."""
-    base: Row = {"shape": case.shape, "B": batch, "context": case.tokens}
+    base: Row = {"shape": case.shape, "B": case.batch, "context": case.tokens}
     for page_size in (None, *([args.page_size] if args.page_size else [])):
-        yield {**base, **ours(case, batch, where, args.repeats, page_size)}
+        yield {**base, **ours(case, where, args.repeats, page_size)}
     if not args.no_peers:
         for by in SDPA:
-            yield {**base, **dense(case, batch, where, args.repeats, by)}
+            yield {**base, **dense(case, where, args.repeats, by)}
 
 
 # --- the command ---
@@ -172,12 +161,10 @@ def main(argv: list[str]) -> int:
     table_rows.say(table_rows.headline(where.device, where.dtype))
     torch.manual_seed(where.seed)
     found: list[Row] = []
-    for shape in args.shapes.split(","):
-        for batch in args.batches:
-            for tokens in args.tokens:
-                found += measure(case_of(shape, tokens, "random"), batch, where, args)
-                torch.cuda.empty_cache()
-                table_rows.write_json(args.json, context=table_rows.context(where.device, where.dtype), rows=found)
+    for shape, batch, tokens in product(args.shapes.split(","), args.batches, args.tokens):
+        found += measure(replace(case_of(shape, tokens, "random"), batch=batch), where, args)
+        torch.cuda.empty_cache()
+        table_rows.write_json(args.json, context=table_rows.context(where.device, where.dtype), rows=found)
     _show(found, table_rows.device_name(where.device))
     return 0 if all(row.get("right", True) for row in found) else 1
 
