@@ -76,14 +76,11 @@ def run_case(case: Case, device: str, seed: int, args: argparse.Namespace) -> li
 def run_all(cases: Sequence[Case], device: str, seed: int, args: argparse.Namespace) -> Iterator[list[Row]]:
     """The rows of each case: those of the table, which need memory, here; the others beside, in `--jobs` processes."""
     beside = [case for case in cases if args.jobs > 1 and case not in TABLE]
-    with _pool(min(args.jobs, len(beside))) as pool:
+    jobs, spawn = min(args.jobs, len(beside)), multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, spawn) if jobs else nullcontext() as pool:
         pending: list[Future[list[Row]]] = [pool.submit(run_case, case, device, seed, args) for case in beside]
         yield from (run_case(case, device, seed, args) for case in cases if case not in beside)
         yield from (future.result() for future in pending)
-
-
-def _pool(jobs: int):  # type: ignore[no-untyped-def]
-    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) if jobs else nullcontext()
 
 
 def shown(row: Row) -> Row:
