@@ -48,7 +48,7 @@ SELECTED = {
 if DEVICE == "cuda":  # several of its tiles
     SELECTED |= {
         "long": Problem(replace(WIDE, l_sel=64), tokens=1301, kv_heads=2, group_size=16, dk=128, dv=128),
-        "long-blocks": Problem(replace(WIDE, l_sel=128), tokens=300, batch=2, group_size=32, dk=64, dv=128),
+        "long-blocks": Problem(replace(WIDE, l_sel=128), tokens=200, batch=2, group_size=8, dk=64, dv=128),
         "long-packed": Problem(replace(WIDE, l_sel=64), lengths=(300, 0, 45, 260), group_size=8, dk=128, dv=64),
     }
     CASES |= {
