@@ -12,7 +12,7 @@ from nsa.blocks import token_positions
 from nsa.config import NSAConfig
 from nsa.kernels import combine
 from nsa.kernels.common.backward_preprocess import backward_preprocess
-from nsa.kernels.selected import backward_kv, inverted_index
+from nsa.kernels.selected import backward_kv, chunked_index, inverted_index
 from nsa.kernels.selected.attention import selected_attention
 from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.forward import selected_forward
@@ -384,3 +384,37 @@ def test_more_pairs_than_31_bits_number_are_refused() -> None:
     keys = torch.empty(1 << 31, dtype=torch.int32, device="meta")
     with pytest.raises(ValueError, match=r"2147483648 pairs .* more than 2\^31 - 1"):
         inverted_index.segments(keys, 8, 128, 8)
+
+
+@pytest.mark.parametrize("chunk", [16, 1000])
+def test_segments_of_chunks_hold_each_pair_once(chunk: int) -> None:
+    """Those of a key are its pairs in any order, cut as they come; a query that chose a block twice has it twice."""
+    _, indices, _, _ = problem(tokens=41, group=1)
+    indices = indices.to(DEVICE)
+    indices[0, 40, 0, 1] = indices[0, 40, 0, 0] = 0
+    (_, rows, heads, slots), pairs = indices.shape, 5
+    q, k = torch.empty(1, rows, heads, 16, device=DEVICE), torch.empty(1, rows, heads, 16, device=DEVICE)
+    where = inverted_index.places(q, k, SMALL.l_sel)
+    found = chunked_index.segments(indices[0], where, chunk, pairs)
+    chunks = -(-rows // chunk)
+    expected: dict[int, list[int]] = {}
+    for pair, block in enumerate(indices.flatten().tolist()):
+        n, h = divmod(pair // slots, heads)
+        if block >= 0:
+            expected.setdefault((h * chunks + n // chunk) * where.bins + block, []).append(pair)
+    order, edges, segment_edges, segment_key = (x.tolist() for x in found.arrays)
+    assert {key: sorted(order[edges[key] : edges[key + 1]]) for key in expected} == expected
+    assert edges[-1] == sum(map(len, expected.values()))
+    assert segment_key[: segment_edges[-1]] == [
+        key for key in sorted(expected) for _ in range(-(-len(expected[key]) // pairs))
+    ]
+
+
+def test_more_segments_than_there_can_be_stay_in_their_room() -> None:
+    """Of unchecked blocks that lie in the future."""
+    indices = torch.full((8, 1, 4), 7, dtype=torch.int32, device=DEVICE)
+    q, k = (torch.empty(1, tokens, 1, 16, device=DEVICE) for tokens in (8, 8 * SMALL.l_sel))
+    where = inverted_index.places(q, k, SMALL.l_sel)
+    assert where.reachable(8) == 1
+    found = chunked_index.segments(indices, where, 1, 1)
+    assert found.segment_edges.max() <= found.segment_key.numel()

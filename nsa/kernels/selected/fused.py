@@ -21,7 +21,7 @@ from nsa.kernels.common.sizes import cdiv, pad_group, rows_last
 from nsa.kernels.common.split_reduce import reduce_splits
 from nsa.kernels.ranges import fused
 from nsa.kernels.ranges.key_ranges import Borders
-from nsa.kernels.selected import inverted_index
+from nsa.kernels.selected import chunked_index, inverted_index
 from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.inverted_index import Places, Segments
 from nsa.kernels.tuning.lookup import Tile
@@ -132,10 +132,7 @@ class Run:
     @cached_property
     def segments(self) -> Segments:
         """Those of a KV head one after another, of which those of a chunk of the queries, of which those of a bin."""
-        branch = self.branch
-        keys = inverted_index.pair_keys(branch.indices, branch.where, self.chunk)
-        heads = branch.k.shape[2]
-        return inverted_index.segments(keys, heads * self.keys, PAIRS, heads * branch.where.reachable(self.chunk))
+        return chunked_index.segments(self.branch.indices, self.branch.where, self.chunk, PAIRS)
 
     @property
     def keys(self) -> int:

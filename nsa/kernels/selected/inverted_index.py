@@ -36,9 +36,6 @@ from nsa.plans import constant
 FAR = tl.constexpr(1 << 30)  # a key that no query reaches
 LEFT_OUT = tl.constexpr(1 << 16)  # added to the count of a union that some blocks were left out of
 
-ALL_QUERIES = 1 << 30
-"""More than there are."""
-
 
 # --- where queries and blocks stand ---
 
@@ -273,7 +270,8 @@ class Segments:
     """The pairs sorted by bin key, cut into segments of at most `pairs` pairs of one bin.
 
     Attributes:
-        order: int64 [pairs in all], pair numbers, below 2^31, sorted by key, then by query.
+        order: int64 or int32 [pairs in all], pair numbers, below 2^31, sorted by key, then by query (from
+            `chunked_index` in any order).
         edges: int32 [K+1], where each key's pairs begin in `order`.
         segment_edges: int32 [K+1], where each key's segments begin among all segments.
         segment_key: int32 [R], the key of each segment, >= K where there is none; R bounds the number of segments.
@@ -297,29 +295,33 @@ def _key_of_each(indices: Tensor, last_key: int) -> Tensor:
     return torch.empty(indices.numel(), dtype=torch.int16 if last_key < 1 << 15 else torch.int32, device=indices.device)
 
 
-@launched
-@triton.jit(do_not_specialize=["N", "HKV", "BINS", "CHUNKS", "chunk", "past"])
-def _pair_keys_kernel(indices, queries, keys, N, HKV, BINS, CHUNKS, chunk, past, i_t, i_h, SLOTS: tl.constexpr,
-                      L_SEL: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+@triton.jit
+def pairs_of(indices, queries, N, i_t, i_h, SLOTS: tl.constexpr, L_SEL: tl.constexpr, BLOCK: tl.constexpr):
+    """A block of the pairs of the KV head of program_id(1): their queries, slots and bins, and which have a block."""
     e = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    h = tl.program_id(1)
     n, slot = e // SLOTS, e % SLOTS
-    live = n < N
-    block = tl.load(indices + n.to(tl.int64) * i_t + h.to(tl.int64) * i_h + slot, mask=live, other=-1)
-    start = tl.load(queries + N + n, mask=live, other=0) + block * L_SEL
-    key = (h * CHUNKS + n // chunk) * BINS + _bin(queries, n, start, N, L_SEL, live)
-    tl.store(keys + (n.to(tl.int64) * HKV + h) * SLOTS + slot, tl.where(block >= 0, key, past), mask=live)
+    block = tl.load(indices + n.to(tl.int64) * i_t + tl.program_id(1).to(tl.int64) * i_h + slot, mask=n < N, other=-1)
+    start = tl.load(queries + N + n, mask=n < N, other=0) + block * L_SEL
+    return n, slot, _bin(queries, n, start, N, L_SEL, n < N), block >= 0
 
 
-def pair_keys(indices: Tensor, where: Places, chunk: int = ALL_QUERIES) -> Tensor:
-    """Keys [pairs] of all pairs of indices [N,Hkv,slots]: (h * chunks + n // chunk) * bins + bin, past them padding."""
+@launched
+@triton.jit(do_not_specialize=["N", "HKV", "BINS", "past"])
+def _pair_keys_kernel(indices, queries, keys, N, HKV, BINS, past, i_t, i_h, SLOTS: tl.constexpr,
+                      L_SEL: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    h = tl.program_id(1)
+    n, slot, bins, chosen = pairs_of(indices, queries, N, i_t, i_h, SLOTS, L_SEL, BLOCK)
+    key = tl.where(chosen, h * BINS + bins, past)
+    tl.store(keys + (n.to(tl.int64) * HKV + h) * SLOTS + slot, key, mask=n < N)
+
+
+def pair_keys(indices: Tensor, where: Places) -> Tensor:
+    """Bin keys [pairs] of all pairs of indices [N,Hkv,slots]; padding gets Hkv * bins."""
     rows, heads, slots = indices.shape
-    chunks = cdiv(rows, chunk)
-    past = heads * chunks * where.bins
-    keys = _key_of_each(indices, past)
+    keys = _key_of_each(indices, heads * where.bins)
     _pair_keys_kernel[(cdiv(rows * slots, 1024), heads)](
-        indices, where.queries, keys, rows, heads, where.bins, chunks, chunk, past, indices.stride(0),
-        indices.stride(1), SLOTS=slots, L_SEL=where.l_sel, BLOCK=1024,
+        indices, where.queries, keys, rows, heads, where.bins, heads * where.bins, indices.stride(0), indices.stride(1),
+        SLOTS=slots, L_SEL=where.l_sel, BLOCK=1024,
     )  # fmt: skip
     return keys
 
