@@ -6,7 +6,10 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TextIO
 
 import click
 
@@ -41,31 +44,61 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     own = given[: given.index("--")] if "--" in given else given
     as_json = "--json" in own
+    _open_streams()
     try:
         code = cli.main(given, prog_name="nsa-pod", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as e:
-        click.echo(e.format_message(), err=True)
-        code = e.exit_code
-    except click.ClickException as e:
-        code = _fail([e.format_message() + _meant(e)], e.exit_code, as_json)
-    except NsaPodError as e:
-        code = _fail(e.sentences, e.exit_code, as_json)
-    except BrokenPipeError:  # whoever read stdout has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = _PIPE_CLOSED
-    except OSError as e:  # this machine's disk, where nothing more can be said of it
-        code = _fail([f"{e.filename or 'this machine'}: {e.strerror or e}"], NsaPodError.exit_code, as_json)
     except BaseException as e:
-        if not _is_interrupt(e):
-            raise
-        sys.unraisablehook = lambda _: None  # what the interrupt left half done complains when it is collected
-        code = _fail(["interrupted"], _INTERRUPTED, as_json)
+        code = _ended_by(e, as_json)
     sys.exit(code or 0)
 
 
-def _is_interrupt(e: BaseException | None) -> bool:
-    """Whether it came of an interrupt: one in the middle of a `with` can come out as what its end made of it."""
-    return e is not None and (isinstance(e, (KeyboardInterrupt, click.Abort)) or _is_interrupt(e.__context__))
+def _ended_by(e: BaseException, as_json: bool) -> int:
+    """Say what has ended a verb; its exit code. Python, click and rich have only 1, which says that a stage failed."""
+    if isinstance(e, click.exceptions.NoArgsIsHelpError):
+        click.echo(e.format_message(), err=True)
+        return e.exit_code
+    if isinstance(e, click.ClickException):
+        return _fail([e.format_message() + _meant(e)], e.exit_code, as_json)
+    if isinstance(e, NsaPodError):
+        return _fail(e.sentences, e.exit_code, as_json)
+    if isinstance(e, SystemExit) and _came_of(e, BrokenPipeError):  # whoever read has seen enough
+        return _fail([], _PIPE_CLOSED, as_json=False)
+    if isinstance(e, OSError):  # this machine's disk, where nothing more can be said of it
+        return _fail([f"{e.filename or 'this machine'}: {e.strerror or e}"], NsaPodError.exit_code, as_json)
+    if _came_of(e, KeyboardInterrupt, click.Abort):
+        sys.unraisablehook = lambda _: None  # what the interrupt left half done complains when it is collected
+        return _fail(["interrupted"], _INTERRUPTED, as_json)
+    if isinstance(e, Exception):
+        with _while_it_takes(sys.stderr):
+            traceback.print_exception(e)
+        return _fail([f"a mistake of nsa-pod itself: {type(e).__name__}: {e}"], NsaPodError.exit_code, as_json)
+    raise e
+
+
+def _open_streams() -> None:
+    """A standard stream that is closed (`nsa-pod ... <&-`) leads nowhere: no file of later may be taken for it."""
+    for number, (name, mode) in enumerate({"stdin": "r", "stdout": "w", "stderr": "w"}.items()):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
+@contextmanager
+def _while_it_takes(stream: TextIO) -> Iterator[None]:
+    """Write to a stream whose disk may be full, or whose reader gone. What it still holds is dropped then: Python would
+    write that at its end, fail, and make an exit code of its own of it.
+    """
+    try:
+        yield
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _came_of(e: BaseException | None, *kinds: type[BaseException]) -> bool:
+    """Whether it came of one of these: one in the middle of a `with` can come out as what its end made of it."""
+    return e is not None and (isinstance(e, kinds) or _came_of(e.__context__, *kinds))
 
 
 def _meant(e: click.ClickException) -> str:
@@ -80,12 +113,14 @@ def _fail(sentences: Sequence[str], code: int, as_json: bool) -> int:
     from rich.console import Console  # as many modules as all else here, for what rarely happens
     from rich.markup import escape
 
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    for sentence in sentences:
-        console.print(f"[red]error:[/] {escape(plain(sentence, 2000))}")
-    if as_json:
-        each = {"errors": list(sentences)} if len(sentences) > 1 else {}
-        click.echo(json.dumps({"verdict": "error", "error": "; ".join(sentences), **each}))
+    with _while_it_takes(sys.stderr):
+        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        for sentence in sentences:
+            console.print(f"[red]error:[/] {escape(plain(sentence, 2000))}")
+    with _while_it_takes(sys.stdout):
+        if as_json:
+            each = {"errors": list(sentences)} if len(sentences) > 1 else {}
+            click.echo(json.dumps({"verdict": "error", "error": "; ".join(sentences), **each}))
     return code
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import re
@@ -89,3 +90,52 @@ def test_a_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> N
     assert who().startswith(f"{os.getuid()}@")
     with pytest.raises(InputError, match="user: expected a plain name or address, got ''"):
         endpoint_of(Pod(name="p", host="h"))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_change_no_exit_code(tmp_path: Path, closed: str) -> None:
+    tmp_path.joinpath("pods.yaml").write_text("pods: {here: {transport: local, cost_per_hour: x}}\n")
+    line = f'{{ "$0" -m orchestrator check 3>&-; }} {closed}'
+    done = subprocess.run(["bash", "-c", line, sys.executable], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    assert ("expected a number" in done.stderr) == ("2>" not in closed)
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has /dev/full")
+@pytest.mark.parametrize(("line", "code"), [("pods --json", 4), ("pods", 4), ("pods --pod x --json", 2)])
+def test_a_full_disk_behind_stdout_is_said_in_a_word(tmp_path: Path, line: str, code: int) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "orchestrator", *line.split()]
+        done = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == code
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+
+
+def test_a_mistake_of_its_own_is_an_error_and_no_failed_stage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python's own exit code for it, 1, says that a required stage failed."""
+    monkeypatch.setattr(cli.cli, "main", lambda *given, **how: {}["absent"])
+    with pytest.raises(SystemExit, match="4"):
+        cli.main(["validate", "--json"])
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {"verdict": "error", "error": "a mistake of nsa-pod itself: KeyError: 'absent'"}
+    assert "Traceback" in said.err and said.err.endswith("error: a mistake of nsa-pod itself: KeyError: 'absent'\n")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("words", [["pods"], ["pods", "--json"], ["envs", "--pod", "here"]])
+def test_a_reader_who_has_seen_enough_is_no_failure(tmp_path: Path, words: list[str]) -> None:
+    """Rich's own end would be exit code 1."""
+    tmp_path.joinpath("pods.yaml").write_text("pods: {here: {transport: local}}\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    variables = {**os.environ, "NSA_POD_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "orchestrator", *words]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=variables, stdout=writer, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")

@@ -6,7 +6,7 @@ Most of a quick command's time would be spent on importing the others.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
@@ -68,6 +68,12 @@ class Verbs(click.Group):
         if name not in VERBS and not name.startswith("-") and not ctx.resilient_parsing:
             raise click.UsageError(f"No such command {name!r}{nearest(name, VERBS)}", ctx)
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # click would end with 1 here, which says that a stage failed
+            raise SystemExit from None  # the command line finds what it came of
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

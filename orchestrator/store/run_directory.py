@@ -165,16 +165,15 @@ def create(artifacts: Path, repo: Path, plan: Plan) -> RunDirectory:
     return run
 
 
-def require_room(artifacts: Path) -> None:
-    """InputError where no results can be kept, which is better said before anything was run."""
-    runner = artifacts.absolute() / "runner"
-    there = next(place for place in (runner, *runner.parents) if os.path.lexists(place))
+def require_room(folder: Path, what: str) -> None:
+    """InputError where nothing can be kept in the folder, which is better said before anything was run."""
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(place))
     if not there.is_dir():
-        raise InputError(f"{artifacts}: expected a folder for results, and {there} is none")
+        raise InputError(f"{folder}: expected a folder for {what}, and {there} is none")
     try:
         tempfile.TemporaryDirectory(dir=there).cleanup()  # what a mode says is not all: file systems can be read-only
     except OSError as e:
-        said = f"{artifacts}: expected a folder for results, and {there} cannot be written to: {e.strerror}"
+        said = f"{folder}: expected a folder for {what}, and {there} cannot be written to: {e.strerror}"
         raise InputError(said) from e
 
 

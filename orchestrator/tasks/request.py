@@ -14,6 +14,7 @@ from orchestrator.config.variables import EnvMap, Variables
 from orchestrator.errors import InputError, Together
 from orchestrator.git.ancestry import ancestry_of
 from orchestrator.git.repository import Contents, Repository, Revision
+from orchestrator.home import home
 from orchestrator.pairing.choose import require_possible
 from orchestrator.pairing.table import table
 from orchestrator.plan.absent import Tree
@@ -140,9 +141,10 @@ class Request:
     def warn(self, progress: Progress) -> None:
         """Before a run, say what is wrong with the runbook, what is not part of the run, and what should not be.
 
-        InputError where its results could not be kept.
+        InputError where its results, or what is remembered of it, could not be kept.
         """
-        require_room(self.artifacts)
+        require_room(self.artifacts / "runner", "results")
+        require_room(home(), "what is remembered of pods and runs ($NSA_POD_HOME)")
         for finding in filter(None, [overruled_pin(self.pod, self.needs.spec), *self.findings]):
             progress.warn(finding)
         if self.dirty:

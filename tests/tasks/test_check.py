@@ -177,9 +177,11 @@ def test_where_no_results_can_be_kept_is_said_before_anything_is_run(project: Pr
     asked = ["validate", "--pod", "local", "--json", "--runbook", "good", "--artifacts"]
     outcome = project.here(*asked, "kept/here")
     assert outcome.exit_code == 2, outcome.stderr
-    assert "kept/here: expected a folder for results, and " in outcome.json["error"]
+    assert "kept/here/runner: expected a folder for results, and " in outcome.json["error"]
     outcome = project.here(*asked, "/proc/kept")
     assert outcome.exit_code == 2 and "and /proc cannot be written to" in outcome.json["error"]
+    outcome = project.here(*asked[:-1], NSA_POD_HOME="/proc/home")
+    assert outcome.exit_code == 2 and "/proc/home: expected a folder for what is remembered" in outcome.json["error"]
     assert not (project.root.parent / "workdir").exists()
 
 
