@@ -20,10 +20,9 @@ _NO_HANG = timedelta(seconds=20)
 
 
 def amounts(few: int, many: int) -> Any:
-    """Parametrizes a test by its number of examples."""
-    return pytest.mark.parametrize(
-        "amount", [pytest.param(few, id="few"), pytest.param(many, id="many", marks=pytest.mark.slow)]
-    )
+    """Parametrizes a test by its number of examples. Of many each has `fuzz`'s deadline; all together take long."""
+    marks = (pytest.mark.slow, pytest.mark.timeout(3600))
+    return pytest.mark.parametrize("amount", [pytest.param(few, id="few"), pytest.param(many, id="many", marks=marks)])
 
 
 def fuzz(amount: int, body: Callable[[Any], None], strategy: st.SearchStrategy[Any]) -> None:
