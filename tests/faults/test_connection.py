@@ -82,6 +82,7 @@ def test_a_cut_at_any_byte_of_launch_and_follow(project: Project, line: Proxy, t
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # 60 validations, each with a cut and what brings the rest home
 def test_a_cut_at_many_bytes_of_launch_and_follow(project: Project, line: Proxy, tmp_path: Path) -> None:
     cut_everywhere(project, line, tmp_path / "workdir", 60)
 
