@@ -23,6 +23,7 @@ _TESTS_BY_NAME = re.compile(r"tests?\.py")
 _BENCH = re.compile(r"bench(mark)?s?(_.*)?|.*_bench(mark)?s?", re.IGNORECASE)
 _NATIVE = (".c", ".cc", ".cpp", ".cxx", ".cu", ".pyx", ".rs", ".f90")
 _CUDA = re.compile(r"\bcuda\b|\btriton\b", re.IGNORECASE)
+_PROGRAM = re.compile(r"\b__main__\b|\.parse_args\(|\bsys\.argv\b")
 _IMPORT = re.compile(
     r"(?:^\s*(?:from|import)\s+|\bimportorskip\(\s*[\"'])"
     r"(torch|triton|flash_attn|cupy|jax|numba|tensorflow|pycuda|cuda|cudf|cuml|taichi|tinygrad)\b",
@@ -236,7 +237,7 @@ def _look_at_python(root: Path, files: Iterable[str], found: Survey) -> None:
             found.tests.append(file)
             found.cuda_tests += [file] if _CUDA.search(text) and _WRITTEN_TEST.search(text) else []
             skips.update(dict.fromkeys(_skips(text)))
-        elif _is_bench(path) and ("__main__" in text or _TEST_FILE.fullmatch(path.name)):
+        elif _is_bench(path) and (_PROGRAM.search(text) or _TEST_FILE.fullmatch(path.name)):
             found.benches.append(file)
             found.cuda_benches += [file] if _CUDA.search(text) else []
     if not found.modules:  # nothing here can use a GPU: it is only spoken of

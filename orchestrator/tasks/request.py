@@ -15,7 +15,7 @@ from orchestrator.errors import InputError, Together
 from orchestrator.git.ancestry import ancestry_of
 from orchestrator.git.repository import Contents, Repository, Revision
 from orchestrator.home import home
-from orchestrator.pairing.choose import require_possible
+from orchestrator.pairing.choose import require_environment, require_possible
 from orchestrator.pairing.table import table
 from orchestrator.plan.absent import Tree
 from orchestrator.plan.findings import findings
@@ -181,7 +181,7 @@ def find(asked: Asked, narrow: Callable[[Runbook], Runbook] = lambda runbook: ru
         file = replace(file, document=replace(file.document, value=narrow(file.runbook)))
     needs = steps.attempt(lambda: _needs(file, repo, revision)) if file and repo and revision else None
     if needs and pod:
-        steps.attempt(lambda: require_possible(table(), needs.spec, pod.environment))
+        steps.attempt(lambda: _hold_environment(needs, pod))
     variables = steps.attempt(lambda: variables_of(file.runbook, pod)) if file and pod else None
     mutants: Mapping[str, Mutation] = {}
     sabotage = asked.sabotage and not asked.command
@@ -228,8 +228,18 @@ def needs_of(pod: Pod, folder: Path, runbook: str | None) -> Needs:
         read, root, commit = (lambda path: repo.blob_at("HEAD", path)), repo.root, "HEAD"
     name = runbook or pod.runbook or _own_default(pod, root) or _usual(pod)
     needs = find_needs(find_runbook(name, root).runbook, read, commit)
-    require_possible(table(), needs.spec, pod.environment)
+    _hold_environment(needs, pod)
     return needs
+
+
+def _hold_environment(needs: Needs, pod: Pod) -> None:
+    """The pod's environment is one that there is, and can have what is needed."""
+    try:
+        if pod.environment is not None:
+            require_environment(table(), pod.environment)
+    except InputError as e:
+        raise InputError(f"{pod.inventory}: key 'pods.{pod.name}.environment': {e}") from e
+    require_possible(table(), needs.spec, pod.environment)
 
 
 def _needs(file: RunbookFile, repo: Repository, revision: Revision) -> Needs:

@@ -318,3 +318,9 @@ def test_benches_of_one_name_are_stages_of_their_own(tmp_path: Path) -> None:
     bench = "if __name__ == '__main__': pass\n"
     _, runbook = written(tmp_path, {"test_x.py": "", **{f"benchmarks/{n}/run.py": bench for n in "abcd"}})
     assert [stage.name for stage in runbook.stages] == ["tests", "bench_run", "bench_run_1", "bench_run_2"]
+
+
+def test_a_bench_that_reads_its_arguments_at_the_top_is_a_program_too(tmp_path: Path) -> None:
+    bench = "import argparse\nargs = argparse.ArgumentParser().parse_args()\n"
+    _, runbook = written(tmp_path, {"test_x.py": "", "bench/bench.py": bench, "bench/shapes.py": "SHAPES = [1, 2]\n"})
+    assert [stage.name for stage in runbook.stages] == ["tests", "bench"]

@@ -182,7 +182,7 @@ BAD_INPUT = [
     (["validate", "--pod", "local", "--runbook", "r", "--commit", "no-such-revision"], "no-such-revision"),
     (["validate", "--pod", "local", "--runbook", "bad"], "bad.yaml:2"),
     (["validate"], "--pod"),
-    (["validate", "--pod", "pinned", "--runbook", "r"], "unknown environment 'torch99'"),
+    (["validate", "--pod", "pinned", "--runbook", "r"], "key 'pods.pinned.environment': unknown environment 'torch99'"),
     (["bootstrap", "--pod", "pinned", "--runbook", "r"], "unknown environment 'torch99'"),
     (["bootstrap", "--pod", "pinned", "--runbook", "r", "--explain"], "unknown environment 'torch99'"),
     (["bootstrap", "--pod", "local", "--explain", "--download-wheelhouse", "."], "not both"),
