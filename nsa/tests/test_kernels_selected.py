@@ -12,6 +12,7 @@ from nsa.blocks import token_positions
 from nsa.config import NSAConfig
 from nsa.kernels import combine
 from nsa.kernels.common.backward_preprocess import backward_preprocess
+from nsa.kernels.common.sizes import cdiv
 from nsa.kernels.selected import backward_kv, chunked_index, inverted_index
 from nsa.kernels.selected.attention import selected_attention
 from nsa.kernels.selected.backward import selected_backward
@@ -361,10 +362,33 @@ def test_runs_of_any_keys(count: int, last_key: int) -> None:
 
 
 def test_reachable_bounds_the_blocks_of_each_chunk() -> None:
-    """One sequence of 20 tokens, blocks of 8, chunks of 8 queries: 1, 2 and 3 blocks; of two sequences: all bins."""
+    """One sequence of 20 tokens, blocks of 8, chunks of 8 queries: 1, 2 and 3 blocks; of two in chunks of their own: 3
+    each. Of packed ones those that begin before the chunk ends: in 40 keys 1, 2, ... and 5, and one for a border.
+    """
     one, two = (torch.zeros(batch, 20, 1, 16, device=DEVICE) for batch in (1, 2))
     assert inverted_index.places(one, one, 8).reachable(8) == 1 + 2 + 3
-    assert inverted_index.places(two, two, 8).reachable(20) == 2 * inverted_index.places(two, two, 8).bins
+    assert inverted_index.places(two, two, 8).reachable(20) == 3 + 3
+    packed, borders = torch.zeros(1, 40, 1, 16, device=DEVICE), torch.tensor([0, 13, 40], dtype=torch.int32)
+    assert inverted_index.places(packed, packed, 8, borders.to(DEVICE)).reachable(8) == 2 + 3 + 4 + 5 + 6
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 16, 100])
+@pytest.mark.parametrize("how", ["dense", "packed", "chunks of a prefill"])
+def test_what_all_may_choose_is_reachable(how: str, chunk: int) -> None:
+    """Every query chooses every block that it may."""
+    lengths, batch, tokens, keys, l_sel = (0, 9, 1, 14, 27), (1 if how == "packed" else 3), 51, 51, 8
+    if how == "chunks of a prefill":
+        tokens, keys = 7, 40
+    borders = torch.tensor([0, *lengths]).cumsum(0).int() if how == "packed" else None
+    starts = torch.tensor([0, 17, 33]) if tokens < keys else None
+    positions = token_positions(batch, tokens, cu_seqlens=borders, q_start=starts).expand(batch, tokens)
+    every = torch.arange(cdiv(keys, l_sel)).expand(batch, tokens, 1, -1)
+    indices = torch.where(every <= positions[:, :, None, None] // l_sel, every, -1).int().flatten(0, 1).to(DEVICE)
+    q, k = (torch.zeros(batch, size, 1, 16, device=DEVICE) for size in (tokens, keys))
+    given = (x if x is None else x.to(DEVICE) for x in (borders, starts))
+    where = inverted_index.places(q, k, l_sel, *given)
+    found = int((chunked_index.segments(indices, where, chunk, 8).edges.diff() > 0).sum())
+    assert found <= where.reachable(chunk) <= cdiv(batch * tokens, chunk) * where.bins
 
 
 @pytest.mark.slow

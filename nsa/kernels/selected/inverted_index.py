@@ -50,7 +50,8 @@ class Places:
             block has first >= end.
         keys: rows of the flattened k.
         l_sel: tokens in one block.
-        single: whether query n is token n of the one sequence that there is.
+        tokens: queries of each sequence, or 0 where sequences are packed.
+        aligned: whether query n is key n.
         longest: blocks of one sequence, at most.
     """
 
@@ -58,7 +59,8 @@ class Places:
     blocks: Tensor
     keys: int
     l_sel: int
-    single: bool
+    tokens: int
+    aligned: bool
     longest: int
 
     @property
@@ -66,10 +68,19 @@ class Places:
         return self.blocks.shape[1]
 
     def reachable(self, chunk: int) -> int:
-        """At most so many (chunk of queries, bin) have pairs: no query chooses a block that begins after it."""
-        rows = self.queries.shape[1]
-        ends = (min(first + chunk, rows) for first in range(0, rows, chunk))
-        return sum(min(self.bins, cdiv(end, self.l_sel)) if self.single else self.bins for end in ends)
+        """At most so many (chunk of queries, bin) have pairs: no query chooses a block of another sequence, nor one
+        that begins after it.
+        """
+        rows, sequences = self.queries.shape[1], self.bins - self.keys // self.l_sel
+        found = 0
+        for first in range(0, rows, chunk):
+            end, most = min(first + chunk, rows), self.bins
+            if self.aligned:  # the last key's block is in this bin or before it, see `_bin`
+                most = min(most, cdiv(end, self.l_sel) + sequences - 1)
+            if self.tokens:
+                most = min(most, ((end - 1) // self.tokens - first // self.tokens + 1) * self.longest)
+            found += most
+        return found
 
 
 @launched
@@ -104,15 +115,16 @@ def places(q: Tensor, k: Tensor, l_sel: int, cu_seqlens: Borders = None, q_start
         return _dense_places(*q.shape[:2], k.shape[1], l_sel, q.device)
     if cu_seqlens is None:
         borders = _dense_borders(*q.shape[:2], k.shape[1], q.device)
-        return _places(*borders, q.shape[:2].numel(), k.shape[:2].numel(), k.shape[1], l_sel, q_start)
+        return _places(*borders, q.shape[:2].numel(), k.shape[:2].numel(), k.shape[1], l_sel, q_start, q.shape[1])
     packed = pack(cu_seqlens, q.shape[1]).borders
-    return _places(packed, packed, q.shape[1], k.shape[1], k.shape[1], l_sel, None)
+    return _places(packed, packed, q.shape[1], k.shape[1], k.shape[1], l_sel, None, 0)
 
 
 @constant
 def _dense_places(batch: int, tokens: int, keys: int, l_sel: int, device: torch.device) -> Places:
     """Depends on sizes alone, so a layer that is called again finds it made."""
-    return _places(*_dense_borders(batch, tokens, keys, device), batch * tokens, batch * keys, keys, l_sel, None)
+    borders = _dense_borders(batch, tokens, keys, device)
+    return _places(*borders, batch * tokens, batch * keys, keys, l_sel, None, tokens)
 
 
 def _dense_borders(batch: int, tokens: int, keys: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -121,10 +133,11 @@ def _dense_borders(batch: int, tokens: int, keys: int, device: torch.device) -> 
 
 
 def _places(
-    q_borders: Tensor, k_borders: Tensor, rows: int, keys: int, longest: int, l_sel: int, q_start: Tensor | None
-) -> Places:
+    q_borders: Tensor, k_borders: Tensor, rows: int, keys: int, longest: int, l_sel: int, q_start: Tensor | None,
+    tokens: int,
+) -> Places:  # fmt: skip
     """Places of `rows` queries and `keys` keys in the sequences, of at most `longest`, that the int32 borders [S+1]
-    name.
+    name; `tokens` as of `Places`.
     """
     sequences, device = q_borders.numel() - 1, q_borders.device
     steps = max(1, math.ceil(math.log2(sequences + 1)))
@@ -138,7 +151,8 @@ def _places(
     _block_places_kernel[(cdiv(bins, 1024),)](
         first_bins, k_borders, blocks, bins, sequences, steps, L_SEL=l_sel, BLOCK=1024
     )
-    return Places(queries, blocks, keys, l_sel, sequences == 1 and q_start is None, cdiv(longest, l_sel))
+    aligned = q_start is None and rows == keys
+    return Places(queries, blocks, keys, l_sel, tokens, aligned, cdiv(longest, l_sel))
 
 
 # --- the union of a tile of queries ---
