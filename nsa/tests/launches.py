@@ -377,6 +377,18 @@ def _operands(seed: int, t: int = T, dtype: torch.dtype = torch.bfloat16) -> Ten
     return {"q": q, "k": k, "v": v, "gates": _randn(1, t, HEADS, 3, dtype=dtype), "do": do}
 
 
+def _shared_by_8(seed: int) -> Tensors:
+    """Groups of 8 heads: the selected branch's gradient is in one kernel, too."""
+    x, more = _operands(seed), _operands(seed)
+    return {**x, **{name: torch.cat([x[name], more[name]], 2) for name in ("q", "gates", "do")}}
+
+
+def _beside(x: Tensors, **how: Any) -> Any:
+    """As of so many queries that the forward pass takes two streams."""
+    with mock.patch.object(attention, "LEAST_BESIDE", 0):
+        return _called(x, **how)
+
+
 def _apart(seed: int) -> Tensors:
     """The branches' own keys and values, q a part of another tensor, and the incoming gradient not contiguous."""
     x, more = _operands(seed), [_operands(seed) for _ in range(2)]
@@ -407,7 +419,11 @@ def _without_gradient(x: Tensors) -> Any:
 
 
 def _packed(seed: int) -> Tensors:
-    return {**_operands(seed), "cu_seqlens": torch.tensor([0, 31 + seed, T], dtype=torch.int32)}
+    return {**_operands(seed), **_borders(seed)}
+
+
+def _borders(seed: int) -> Tensors:
+    return {"cu_seqlens": torch.tensor([0, 31 + seed, T], dtype=torch.int32)}
 
 
 def _chunk(seed: int) -> Tensors:
@@ -504,6 +520,10 @@ def cases() -> dict[str, Callable[[], Case]]:
         "chunk": lambda: (_chunk, _called),
         "means": lambda: (_means_and_blocks, _called),
         "many": lambda: (_operands, _many),
+        "group": lambda: (_shared_by_8, _beside),
+        "packed group": lambda: ((lambda seed: {**_shared_by_8(seed), **_borders(seed)}), _beside),
+        "chunk of many": lambda: (_chunk, _beside),
+        "many of a group": lambda: (_shared_by_8, _many),
         "half": lambda: (HALF, _called),
         "fp32": lambda: (SINGLE, _called),
         "single": lambda: (_positions, _single),

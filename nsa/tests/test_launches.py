@@ -14,9 +14,11 @@ from nsa.kernels.common.launch import REPEATS
 MOST_ON = "sm_90"
 """Where the kernels load by descriptor, and one of them is Gluon's."""
 
-SAMPLE = ("both", "packed", "decode")
-BESIDE = ("both", "apart", "packed", "chunk", "means", "half")
-"""Cases with a gradient of half precision of the whole, of few queries."""
+SAMPLE = ("both", "packed", "group", "decode")
+FORWARD_BESIDE = ("group", "packed group", "chunk of many")
+"""Cases whose forward pass takes two streams, on any architecture."""
+BESIDE = (*FORWARD_BESIDE, "both", "apart", "packed", "chunk", "means", "half")
+"""Those that take two streams on sm_90: a gradient of half precision of the whole, of few queries, does."""
 
 
 @pytest.mark.triton
@@ -40,4 +42,5 @@ def test_repetitions_launch_what_calls_launch(architecture: str, cases: tuple[st
     for each in found:
         assert each["differences"] == [], each["case"]
         assert each["repeated"] == each["launches"] > 0, each["case"]
-        assert (each["beside"] > 0) == (architecture == MOST_ON and each["case"] in BESIDE), each["case"]
+        expected = each["case"] in (BESIDE if architecture == MOST_ON else FORWARD_BESIDE)
+        assert (each["beside"] > 0) == expected, each["case"]
