@@ -97,7 +97,10 @@ _RECORDER: ContextVar[Recorder | None] = ContextVar("nsa_recorder", default=None
 
 def beside(one: Callable[[], One], other: Callable[[], Other]) -> tuple[One, Other]:
     """The results of both, neither of which reads what the other makes. What is recorded of `other` is repeated on a
-    second stream beside `one`; both hold what they make until both are done.
+    second stream beside `one`; both hold what they make until both are done. Within another `beside` it is `in_turn`.
+
+    The allocator, which knows of one stream, may give `other` the room that an operation of PyTorch in `one` had for
+    itself (a sort has) and may still use: where `one` has such an operation, `other` allocates nothing.
     """
     recorder = _RECORDER.get()
     return in_turn(one, other) if recorder is None else recorder.beside(one, other)
@@ -231,7 +234,7 @@ class Recorder(TorchDispatchMode):
         self._storages: list[StorageWeakRef] = []
         self._by_address: set[int] = set()
         self._steps: list[_Step] = []
-        self._stream, self._beside = False, False
+        self._stream, self._forked, self._beside = False, False, False
         device = next(x for x in tensors if x is not None).device
         self._names: dict[str, Any] = {
             "part": _part, "descriptor": of_kind, "now": partial(direct.now, device.index or 0),
@@ -287,6 +290,9 @@ class Recorder(TorchDispatchMode):
 
     def beside(self, one: Callable[[], One], other: Callable[[], Other]) -> tuple[One, Other]:
         """Note what both do, the other on a stream beside."""
+        if self._forked:
+            return in_turn(one, other)
+        self._forked = True
         self._steps.append(_Step("two = fork()", set()))
         start = len(self._steps)
         first = one()
@@ -295,7 +301,7 @@ class Recorder(TorchDispatchMode):
         try:
             second = other()
         finally:
-            self._beside = False
+            self._forked, self._beside = False, False
         apart, used = (set[int]().union(*(step.used for step in self._steps[at:])) for at in (middle, start))
         if any(apart & {*step.made} for step in self._steps[start:middle]):
             self.refused = "it reads what is made beside it"

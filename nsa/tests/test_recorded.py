@@ -20,6 +20,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from nsa import host, nsa_attention, ops
 from nsa.config import NSAConfig
 from nsa.kernels import attention, recorded
+from nsa.kernels.common import streams
 from nsa.kernels.common.launch import Launched
 from nsa.kernels.recorded import NEVER, SEEN, Differentiable, beside, repeated
 from nsa.kernels.tuning import lookup
@@ -341,6 +342,25 @@ def test_what_is_beside_is_repeated_too() -> None:
         return sums + values, order
 
     assert _kinds(function, (A,), (B,)) == 2
+
+
+def test_beside_what_is_beside_there_is_no_third_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of the outer one's other part goes to the second stream, what follows the inner pair too."""
+    noted: list[str] = []
+
+    class Noting(streams.One):
+        def on(self, function: Callable[..., Any], *arguments: Any) -> Any:
+            noted.append(str(function))
+            return super().on(function, *arguments)
+
+    def function(a: Tensor) -> tuple[Tensor, ...]:
+        pair = beside(lambda: a.sin(), lambda: (beside(lambda: a.cos(), lambda: a.tan()), a.exp()))
+        return pair[0], *pair[1][0], pair[1][1]
+
+    monkeypatch.setattr(streams, "fork", lambda device: noted.append("fork") or Noting())
+    assert _kinds(function, (A,), (B,)) == 2
+    assert [name for name in noted if name != "fork"] == 4 * [f"aten.{name}.default" for name in ("cos", "tan", "exp")]
+    assert noted.count("fork") == 4
 
 
 def test_what_reads_what_is_made_beside_it_is_called() -> None:
