@@ -167,7 +167,7 @@ def _backward(
     queries = q.shape[:2].numel()
     if fused_selected.chosen(q, v_sel, deterministic):
         selected = fused_selected.Branch.of(q, k_sel, v_sel, stats[1], block_indices, config, *where)
-        dq, (d_cmp, d_win, d_sel) = fused.backward(do, q, [*branches, selected], scale)
+        dq, (d_cmp, d_win, d_sel) = fused.backward(do, q.contiguous(), [*branches, selected], scale)
     elif queries > HOST_BOUND:  # nothing else is held while the selected branch needs the most memory
         dq, *d_sel = of_selected()
         dq, d_cmp, d_win = _of_ranges(fuse, do, q, branches, scale, dq)

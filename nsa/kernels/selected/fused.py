@@ -75,11 +75,12 @@ def gradients(
     scale: float, cu_seqlens: Borders, q_start: Tensor | None, deterministic: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k and v of this branch alone, in one kernel or in several; tensors as in `selected_backward`."""
+    do = do.contiguous()
     stats = backward_preprocess(do, o, lse)
     if not chosen(q, v, deterministic):
         return selected_backward(do, q, k, v, stats, block_indices, config, scale, cu_seqlens, q_start)
     branch = Branch.of(q, k, v, stats, block_indices, config, cu_seqlens, q_start)
-    dq, ((dk, dv),) = fused.backward(do, q, [branch], scale)
+    dq, ((dk, dv),) = fused.backward(do, q.contiguous(), [branch], scale)
     return dq, dk, dv
 
 
@@ -145,7 +146,7 @@ class Run:
         return heads * (rows * slots // PAIRS + min(rows * slots, self.branch.where.reachable(self.chunk)))
 
     def launch(self, q: Tensor, do: Tensor, sums: Tensor, scale: float, first_head: int, run_heads: int) -> None:
-        """See `ranges.fused.Share`."""
+        """See `ranges.fused.Share`; q and do that are not contiguous are copied at each launch."""
         if self.branch.indices.numel():
             _launcher()(self, q.contiguous(), do.contiguous(), sums, scale, first_head, run_heads)
 
