@@ -88,7 +88,7 @@ def _gather(
 
 @gluon.jit
 def _step(
-    j, sums, d_dq, keys, ring, numbers, spare, full, empty, p_list, i_key, i_end, i_h, i_local, n_pairs, scale,
+    j, sums, d_dq, keys, ring, numbers, spare, full, empty, p_list, i_key, i_end, i_local, n_pairs, scale,
     H: gl.constexpr, NG: gl.constexpr, G: gl.constexpr, GP: gl.constexpr, SLOTS: gl.constexpr,
 ):  # fmt: skip
     """The j-th tile of queries. It leaves the products of dk under way, as that of `ranges.fused_gluon` does."""
@@ -157,7 +157,7 @@ def _compute(
     mbarrier.wait(ready, 0)
     for j in range(n):
         dk, dv = _step(
-            2 * j + WHICH, (dk, dv), d_dq, keys, ring, numbers, spare, full, empty, p_list, i_key, i_end, i_h, i_local,
+            2 * j + WHICH, (dk, dv), d_dq, keys, ring, numbers, spare, full, empty, p_list, i_key, i_end, i_local,
             n_pairs, scale * LOG2E, H, NG, G, GP, SLOTS,
         )  # fmt: skip
     dk = warpgroup_mma_wait(0, [dk])
