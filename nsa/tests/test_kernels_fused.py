@@ -180,6 +180,25 @@ def test_selected_matches_the_oracle(
     assert [heads for _, heads in counted] == ([problem.kv_heads] if few else [1] * problem.kv_heads)
 
 
+@pytest.mark.parametrize("chosen", ["any", "none"])
+def test_selected_of_any_blocks(chosen: str, counted: list[tuple[Run, int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Padding between the blocks of a query, some or all queries without any, chunks of a prefill."""
+    in_splits(monkeypatch)
+    problem = replace(CASES["group-of-12"], batch=2, dtype=torch.float16, device=DEVICE)
+    found, starts, generator = problem.tensors(), torch.tensor([0, 7]), torch.Generator().manual_seed(0)
+    q, last = found["q"][:, :12], (starts[:, None] + torch.arange(12))[:, :, None, None] // problem.config.l_sel
+    indices = torch.rand(2, 12, 2, 4, generator=generator).argsort(-1)  # distinct
+    keep = (indices <= last) & (torch.rand(indices.shape, generator=generator) < 0.7) & (chosen == "any")
+    indices, starts = torch.where(keep, indices, -1).int().to(DEVICE), starts.to(DEVICE)
+    judge(
+        problem,
+        {"q": q, "k": found["k_sel"], "v": found["v_sel"]},
+        lambda q, k, v: ops.selected_attention(q, k, v, indices, problem.config, q_start=starts, **BACKEND),
+        lambda q, k, v: reference.selected_attention(q, k, v, indices, problem.config, q_start=starts),
+    )
+    assert [heads for _, heads in counted] == [1] * problem.kv_heads
+
+
 @pytest.mark.parametrize("name", ["batch", "group-of-12", "packed", "wider-keys"])
 def test_in_splits_of_the_queries_and_of_the_heads(
     name: str, counted: list[tuple[Run, int]], monkeypatch: pytest.MonkeyPatch
