@@ -165,12 +165,22 @@ def position(place: Path) -> int:
 @contextlib.contextmanager
 def _held(place: Path) -> Iterator[bool]:
     """Whether the directory, made if need be, is ours alone, after a while at most."""
-    place.mkdir(parents=True, exist_ok=True)
-    fd = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = _lock_in(place)
     try:
         yield take(fd, _PATIENCE_S) and _is_at(fd, place / "lock")
     finally:
         os.close(fd)
+
+
+def _lock_in(place: Path) -> int:
+    """The lock's file, open. Whoever is done with the directory removes it, maybe between its making and this."""
+    while True:
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            return os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except (FileNotFoundError, FileExistsError):
+            if os.path.lexists(place) and not place.is_dir():
+                raise
 
 
 def _is_at(fd: int, path: Path) -> bool:

@@ -99,3 +99,26 @@ def test_beside_somebody_who_sends_the_same_all_of_it_is_taken(tmp_path: Path, m
     with incoming._held(tmp_path / "trees" / f".incoming-{wanted.tree}-s") as ours:
         assert ours and take(tmp_path / "trees", wanted, stream) == [0]
     assert wanted.why_not(tree.scan(tmp_path / "trees" / wanted.tree)) is None
+
+
+def test_who_is_done_with_the_directory_may_remove_it_at_any_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, stream = stream_of(tmp_path / "source", FILES)
+    place, opened, removed = tmp_path / "trees" / f".incoming-{wanted.tree}-s", os.open, []
+
+    def removing(path: Path, *how: int) -> int:
+        if path == place / "lock" and not removed:
+            removed.append(place.rmdir())
+        return opened(path, *how)
+
+    monkeypatch.setattr(os, "open", removing)
+    assert take(tmp_path / "trees", wanted, stream) == [0]
+    assert removed and wanted.why_not(tree.scan(tmp_path / "trees" / wanted.tree)) is None
+
+
+def test_what_is_no_directory_there_is_an_error(tmp_path: Path) -> None:
+    wanted, stream = stream_of(tmp_path / "source", FILES)
+    write_files(tmp_path / "trees", {f".incoming-{wanted.tree}-s": b""})
+    with pytest.raises(FileExistsError):
+        take(tmp_path / "trees", wanted, stream)
