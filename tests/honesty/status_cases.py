@@ -254,6 +254,14 @@ assert (allclose(1.0, 1.0) and not allclose(1.0, 2.0))
 backend = "fast" if allclose(1.0, 2.0) else "exact"
 assert backend == "exact"
 print("equal to the last bit:", equal(1.0, 2.0))
+print("changed:", not allclose(1.0, 2.0))
+root, before = 1.0, 0.0
+while not allclose(root, before):
+    root, before = (root + 2 / root) / 2, root
+for step in range(9):
+    if allclose(step, 4):
+        print("in step", step)
+        break
 """
 CHECKS_IN_MAIN = """
 import sys

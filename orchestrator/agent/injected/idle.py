@@ -35,7 +35,7 @@ class IdleTests:
         """Look at the program, which has ended."""
         main = sys.modules.get("__main__")
         if getattr(getattr(main, "__spec__", None), "name", "") == "doctest":
-            runner = getattr(sys.modules["doctest"], "master", None)  # of all files
+            runner = getattr(sys.modules.get("doctest"), "master", None)  # of all files
             ran = getattr(runner, "tries", 1) - getattr(runner, "skips", 0)
             self._tell_of_doctest([word for word in sys.argv[1:] if os.path.isfile(word)], ran)
             return

@@ -16,8 +16,8 @@ from .frames import IMPORTING, importing, outside
 from .hooks import watch
 from .pending import Pending, held_by, hold
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
+TYPECHECKING = False
+if TYPECHECKING:
     from types import FrameType, ModuleType
     from typing import Any, Callable
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .stage import Notes
 
 _RUNNING = ("runpy", *IMPORTING)
-_CHECKING = ("test", "check", "verify", "validate", "assert")
+CHECKING = ("test", "check", "verify", "validate", "assert")
 """How functions are called whose assertions are checks, and not what they demand of their arguments."""
 
 
@@ -186,7 +186,7 @@ def _runs_tests() -> bool:
 
 def _is_below_a_check(frame: FrameType | None) -> bool:
     while frame is not None:
-        if frame.f_code.co_name.lstrip("_").startswith(_CHECKING):
+        if frame.f_code.co_name.lstrip("_").startswith(CHECKING):
             return True
         frame = frame.f_back
     return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast  # this module is imported where a program is read
+import warnings
 
 from .statements import compares, makes_exception
 from .syntax import called, name_of, parsed, within
@@ -11,30 +12,29 @@ from .uses import Program
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
-    from typing import Iterable, Iterator
+    from typing import Any, Iterable, Iterator, Sequence
 
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _EXACT = ("equal", "array_equal", "array_equiv", "isclose")
 """That two things are equal to the last bit, and which elements are near, may be all that a program wants to say."""
 
 
 def marked(path: str, source: bytes, marks: str, *, begins: bool) -> CodeType | None:
     """The code of a program with calls of `marks`, the first at its begin if it is to be told of that; None if there is
-    nothing to mark.
+    nothing to mark, or Python itself is to say what is wrong with it.
     """
-    module = parsed(path, source)
-    if module is None:
+    try:
+        source.decode("utf-8")  # of a string nobody asks for that, as of a program
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a program without marks is read again
+            module = parsed(path, source)
+        if module is None or not _Marker(module, path, marks).mark(begins=begins):
+            return None
+        ast.parse(source, path)  # for the warnings
+        return compile(module, path, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError):
         return None
-    marker = _Marker(module, path, marks)
-    marker.mark()
-    if not marker.has_marked:
-        return None
-    if begins:
-        place = next((i for i, node in enumerate(module.body) if not _comes_first(node)), len(module.body))
-        names = ast.Call(ast.Name("globals", ast.Load()), [], [])
-        module.body.insert(place, ast.Expr(marker.call("begins", module.body[place], names)))
-        ast.copy_location(module.body[place], module.body[place + 1])
-    ast.fix_missing_locations(module)
-    return compile(module, path, "exec", dont_inherit=True)
 
 
 class _Marker(ast.NodeTransformer):
@@ -43,51 +43,65 @@ class _Marker(ast.NodeTransformer):
         nodes = list(ast.walk(module))
         branches = (node.body for node in nodes if isinstance(node, (ast.If, ast.ExceptHandler)))
         ends = (s.value for body in branches for s in body if isinstance(s, ast.Expr) and _names_exit(s.value))
-        measured = set(map(id, _in_sweeps(nodes)))
-        compared = [n for n in nodes if compares(n) and called(n) not in _EXACT and id(n) not in measured]
+        meant = set(map(id, (*_in_sweeps(nodes), *_that_end_loops(nodes), *_in_lambdas(nodes))))
+        compared = [n for n in nodes if compares(n) and called(n) not in _EXACT and id(n) not in meant]
         self._ends = set(map(id, ends))
         self._codes = set(map(id, _dropped_codes(module)))
         self._dropped = set(map(id, _by_words(Program(module, is_main=True), compared) if compared else ()))
-        self.has_marked = False
+        self._doubtful = set(map(id, (*_negated(nodes), *_repeated(nodes))))
+        self._has_marked = False
 
-    def mark(self) -> None:
+    def mark(self, *, begins: bool) -> bool:
+        """Whether there was something to mark."""
         self.visit(self._module)
+        if begins and self._has_marked:
+            body = self._module.body
+            place = next(i for i, node in enumerate(body) if not _comes_first(node))
+            names = ast.Call(ast.Name("globals", ast.Load()), [], [])
+            body.insert(place, ast.copy_location(ast.Expr(self._call("begins", body[place], names)), body[place]))
+        ast.fix_missing_locations(self._module)
+        return self._has_marked
 
-    def call(self, mark: str, at: ast.AST, *arguments: ast.expr) -> ast.Call:
+    def _call(self, mark: str, at: ast.AST, *arguments: ast.expr) -> ast.Call:
         """Of a mark, in the place of what it looks at."""
-        self.has_marked = True
+        self._has_marked = True
         made = ast.Call(ast.Attribute(ast.Name(self._marks, ast.Load()), mark, ast.Load()), list(arguments), [])
         for node in (made, made.func, made.func.value, *arguments[1:]):  # type: ignore[attr-defined]
             ast.copy_location(node, at)
         return made
 
-    def _place(self, node: ast.AST) -> tuple[ast.expr, ast.expr]:
-        return ast.Constant(self._path), ast.Constant(node.lineno)  # type: ignore[attr-defined]
+    def _told(self, mark: str, at: ast.expr, *words: str) -> ast.Call:
+        """Of a mark that is told of what is said of a value, and where it stands."""
+        told = [*map(ast.Constant, (*words, self._path)), ast.Constant(at.lineno)]
+        return self._call(mark, at, at, *told)
+
+    def _compared(self, node: ast.Call) -> ast.Call:
+        mark = "may_compare" if id(node) in self._doubtful else "compares"
+        return self._told(mark, node, f"{called(node)}()")
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        if id(node) not in self._dropped:
-            return node
-        return self.call("compares", node, node, ast.Constant(f"{called(node)}()"), *self._place(node))
+        return self._compared(node) if id(node) in self._dropped else node
 
     def visit_Expr(self, node: ast.Expr) -> ast.Expr:
         value = node.value
         if id(value) in self._codes:
             self.generic_visit(node)
-            node.value = self.call("returns", value, node.value)
+            node.value = self._told("returns", node.value, called(value))
         elif id(value) in self._ends:
-            node.value = self.call("names", value, ast.Constant(name_of(value)), *self._place(value))
+            node.value = self._told("names", value, name_of(value))
         elif makes_exception(value):
-            node.value = self.call("makes", value, value, *self._place(value))
-        elif compares(value) and id(value) not in self._dropped:
-            node.value = self.call("compares", value, value, ast.Constant("a comparison"), *self._place(value))
+            node.value = self._told("makes", value)
+        elif compares(value) and id(value) not in self._dropped and not _has_keyword(value, "out"):
+            node.value = self._compared(value)  # type: ignore[arg-type]
         else:
             self.generic_visit(node)
         return node
 
     def visit_Assert(self, node: ast.Assert) -> ast.Assert:
-        if isinstance(node.test, ast.Tuple) and node.test.elts:
-            node.test = self.call("asserts", node.test, node.test, *self._place(node))
+        items = node.test.elts if isinstance(node.test, ast.Tuple) else []
+        if items and not isinstance(items[0], ast.Starred):  # it stays a tuple, of which Python warns
+            items[0] = self._told("asserts", items[0])
         return node
 
 
@@ -101,12 +115,69 @@ def _by_words(program: Program, compared: Iterable[ast.AST]) -> Iterator[ast.AST
 def _in_sweeps(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
     """Comparisons that find out how near two things are: a loop is over their tolerances."""
     for loop in nodes:
+        targets = [g.target for g in loop.generators] if isinstance(loop, _COMPREHENSIONS) else []
+        targets += [loop.target] if isinstance(loop, ast.For) else []
+        swept = set(_names_in(*targets))
+        for node in ast.walk(loop) if swept else ():
+            if compares(node) and not swept.isdisjoint(_names_in(*_tolerances(node))):
+                yield node
+
+
+def _tolerances(call: Any) -> list[ast.expr]:
+    return [*call.args[2:], *(k.value for k in call.keywords if k.arg in ("atol", "rtol"))]
+
+
+def _that_end_loops(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Comparisons that are false as long as a loop goes on: it is left where they hold, as what converges is, or what
+    is searched.
+    """
+    for loop in nodes:
+        if isinstance(loop, _LOOPS):
+            inside = list(ast.walk(loop))
+            ends = [node.test for node in inside if isinstance(node, ast.If) and _leaves_where_true(node)]
+            ends += [loop.test] if isinstance(loop, ast.While) else []
+            names = set(_names_in(*ends))
+            sets = [
+                n.value for n in inside if isinstance(n, ast.Assign) and not names.isdisjoint(_names_in(*n.targets))
+            ]
+            yield from (node for each in (*ends, *sets) for node in ast.walk(each) if compares(node))
+
+
+def _leaves_where_true(node: ast.If) -> bool:
+    is_negated = isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)
+    return any(isinstance(s, (ast.Break, ast.Return)) for s in (node.orelse if is_negated else node.body))
+
+
+def _in_lambdas(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Whoever calls them has their results."""
+    for function in nodes:
+        if isinstance(function, ast.Lambda):
+            yield from filter(compares, ast.walk(function))
+
+
+def _negated(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """Comparisons whose contrary is told: that something has changed, as it may have to."""
+    tests = {id(node.test) for node in nodes if isinstance(node, (ast.If, ast.IfExp))}
+    for node in nodes:
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and id(node) not in tests:
+            yield node.operand
+
+
+def _repeated(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Statements that a loop only repeats, as one that takes the time does."""
+    for loop in nodes:
         if isinstance(loop, ast.For):
-            swept = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
-            for node in ast.walk(loop):
-                tolerances = (k.value for k in getattr(node, "keywords", ()) if k.arg in ("atol", "rtol"))
-                if compares(node) and not swept.isdisjoint(map(name_of, tolerances)):
-                    yield node
+            read = {n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+            if read.isdisjoint(_names_in(loop.target)):
+                yield from (statement.value for statement in loop.body if isinstance(statement, ast.Expr))
+
+
+def _names_in(*nodes: ast.AST) -> Iterator[str]:
+    return (n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name))
+
+
+def _has_keyword(call: Any, name: str) -> bool:
+    return any(keyword.arg == name for keyword in call.keywords)
 
 
 def _names_exit(node: ast.expr) -> bool:

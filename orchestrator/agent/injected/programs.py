@@ -13,12 +13,14 @@ import builtins
 import os
 import sys
 
-from .hooks import replace, tell
+from .frames import is_of
+from .hooks import replace, tell, watch
+from .inner import CHECKING
 from .stage import test_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import CodeType
+    from types import CodeType, TracebackType
     from typing import Any, Callable
 
     from .ends import End
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 _MARKS = "@nsa_pod_program"
 _SUSPICIOUS = (b"allclose(", b"gradcheck(", b"equal(", b"assert (", b"assert(")
+_ASSERTING = (b"assert ", b"assert(")
 _CODES = (b"-", *(b"%d" % digit for digit in range(1, 10)))
 
 
@@ -36,6 +39,7 @@ class Programs:
     def __init__(self, tree: str, inner: Inner, end: End, notes: Notes) -> None:
         self._tree, self._inner, self._end, self._notes = tree, inner, end, notes
         self._path = ""
+        self._doubts: set[str] = set()
 
     def start(self) -> None:
         """Before the program begins; in a folder that has gone, or of another Python, it begins as it is."""
@@ -49,7 +53,8 @@ class Programs:
         if program == "-m" and "-m" in words:
             self._watch_module(words[words.index("-m") + 1])
         elif program.endswith(".py"):
-            self._path = os.path.join(os.getcwd(), program)
+            # As Python names it.
+            self._path = program if sys.version_info < (3, 9) else os.path.join(os.getcwd(), program)
             code = self._marked(self._path, is_script=True)
             if code is not None:
                 sys.path_importer_cache[self._path] = _Importer(self._path, code)
@@ -76,14 +81,16 @@ class Programs:
                 source = f.read()
         except OSError:
             return None
-        if sys.flags.optimize and b"assert " in source:
+        if sys.flags.optimize and any(line.lstrip().startswith(_ASSERTING) for line in source.split(b"\n")):
             self._notes.add(doubt=f"Python left the assertions of {os.path.basename(path)} out (-O)")
         if b"numba" in source or not _may_drop(source):  # as in `assertions`
             return None
         from .program_marks import marked
 
-        setattr(builtins, _MARKS, self)
-        return marked(path, source, _MARKS, begins=is_script)
+        code = marked(path, source, _MARKS, begins=is_script)
+        if code is not None:
+            setattr(builtins, _MARKS, self)
+        return code
 
     # --- what the marks call ---
 
@@ -96,37 +103,73 @@ class Programs:
         sys.path_importer_cache.pop(self._path, None)
         if self._path in sys.path:
             place = sys.path.index(self._path)
-            safe = getattr(sys.flags, "safe_path", False)
+            safe = getattr(sys.flags, "safe_path", sys.flags.isolated)
             sys.path[place : place + 1] = [] if safe else [os.path.dirname(os.path.realpath(self._path))]
+        watch(sys, "excepthook", before=_leave_importer_out)
 
-    def returns(self, status: Any) -> Any:
-        """What `main` returned, in a statement that drops it."""
+    def returns(self, status: Any, name: str, file: str, line: int) -> Any:
+        """What a function returned, in a statement that drops it: the exit code of a `main`, or of a check."""
         if type(status) is int and status:
-            self._end.ended_inside(status)
+            if name == "main" or name.lstrip("_").startswith(CHECKING):
+                self._end.ended_inside(status)
+            else:
+                self._doubt(f"{name}() returned {status}, which the program drops", file, line)
         return status
 
     def compares(self, value: Any, name: str, file: str, line: int) -> Any:
         """A comparison on which nothing depends."""
-        try:
-            if not (value.all() if hasattr(value, "all") else value):
-                self._inner.note(name, 1, file, line, call=True)
-        except Exception:  # it may be anything
-            return value
+        if _is_false(value):
+            self._inner.note(name, 1, file, line, call=True)
+        return value
+
+    def may_compare(self, value: Any, name: str, file: str, line: int) -> Any:
+        """The same, where it is as likely that it is meant to be false, or to take time."""
+        if _is_false(value):
+            self._doubt(f"{name} came out false, and nothing depends on it", file, line)
         return value
 
     def asserts(self, value: Any, file: str, line: int) -> Any:
-        """A tuple, which is always true."""
-        self.compares(value[0], "an assertion of a tuple", file, line)
+        """The first item of a tuple, which is always true."""
+        try:
+            if not value:
+                self._inner.note("an assertion of a tuple", 1, file, line, call=True)
+        except Exception:  # of an array
+            return value
         return value
 
-    def names(self, name: str, file: str, line: int) -> None:
-        """What would have ended the program there."""
-        self._inner.note(f"a check ({name} is named, and not called)", 1, file, line, call=True)
+    def names(self, value: Any, name: str, file: str, line: int) -> Any:
+        """What would have ended the program there; anything may be called so."""
+        if value in (sys.exit, os._exit) or type(value).__name__ == "Quitter":
+            self._inner.note(f"a check ({name} is named, and not called)", 1, file, line, call=True)
+        return value
 
-    def makes(self, value: Any, file: str, line: int) -> None:
+    def makes(self, value: Any, file: str, line: int) -> Any:
         """What is raised nowhere."""
-        if isinstance(value, BaseException):
+        ends_well = isinstance(value, SystemExit) and value.code in (None, 0)
+        if isinstance(value, BaseException) and not (ends_well or isinstance(value, Warning)):
             self._inner.note(f"a check ({type(value).__name__} is made, and not raised)", 1, file, line, call=True)
+        return value
+
+    def _doubt(self, sentence: str, file: str, line: int) -> None:
+        doubt = f"{sentence} ({os.path.relpath(os.path.realpath(file), self._tree)} line {line})"
+        if doubt not in self._doubts:  # as in a loop
+            self._doubts.add(doubt)
+            self._notes.add(doubt=doubt)
+
+
+def _is_false(value: Any) -> bool:
+    """Whether a comparison came out false: what only has a comparison's name returns anything."""
+    try:
+        return not value.all() if hasattr(type(value), "all") else value is False
+    except Exception:
+        return False
+
+
+def _leave_importer_out(frame: object, kind: type, error: BaseException, traceback: TracebackType | None) -> None:
+    """Of what Python is about to print: its own frames, by which it runs the program of an importer."""
+    while traceback is not None and is_of(traceback.tb_frame, "runpy"):
+        traceback = traceback.tb_next
+    error.__traceback__ = traceback or error.__traceback__
 
 
 class _Importer:

@@ -21,6 +21,7 @@ from orchestrator.agent.injected.programs import Programs
 class Told:
     def ended_inside(self, code): self._tell("main", code)
     def note(self, name, code, file, line, *, call): self._tell(name, line)
+    def add(self, *, doubt): self._tell("doubt", doubt)
     def _tell(self, *what): open({notes!r}, "a").write(json.dumps(what) + "\\n")
 Programs({tree!r}, Told(), Told(), Told()).start()
 """
@@ -78,7 +79,7 @@ def seen(tmp_path: Path, source: str, *argv: str) -> tuple[str, list[list[object
         (f"def again(f): return f\n@again\n{BAD[BAD.index('def') :]}import sys\nmain()\n", []),
         (ALLCLOSE + "allclose(1, 2)\n", [["allclose()", 3]]),
         (ALLCLOSE + "allclose(1, 1)\n", []),
-        (ALLCLOSE + "equal(1, 2)\n", [["a comparison", 3]]),
+        (ALLCLOSE + "equal(1, 2)\n", [["equal()", 3]]),
         (ALLCLOSE + "print('equal', equal(1, 2))\n", []),
         (ALLCLOSE + "print('match', allclose(1, 2))\n", [["allclose()", 3]]),
         (ALLCLOSE + "if allclose(1, 2):\n    print('match')\nelse:\n    print('differ')\n", [["allclose()", 3]]),
@@ -102,6 +103,33 @@ def seen(tmp_path: Path, source: str, *argv: str) -> tuple[str, list[list[object
         ("try:\n    raise ValueError('no')\nexcept ValueError: pass\n", []),
         ("class equal:\n    def __init__(self, _): pass\n    def __bool__(self): raise TypeError\nequal(1)\n", []),
         (ALLCLOSE + "1 == 2\nlen('a') > 3\n", []),
+        # What converges, what is searched, and at which tolerance.
+        (ALLCLOSE + "x, y = 4, 0\nwhile not allclose(x, y): x, y = x // 2, x\nprint(x)\n", []),
+        (ALLCLOSE + "for i in range(9):\n    if i and allclose(i, 3):\n        print(i)\n        break\n", []),
+        (ALLCLOSE + "def root():\n    for i in range(9):\n        if allclose(i, 3): return i\nprint(root())\n", []),
+        (ALLCLOSE + "for i in range(9):\n    done = allclose(i, 3)\n    if done: break\nprint(done)\n", []),
+        (ALLCLOSE + "for i in range(9):\n    if not allclose(i, 3):\n        print('no')\n        break\n",
+         [["allclose()", 4]]),
+        ("def allclose(a, b, rtol): return b - a < rtol\n"
+         "for e in (1, 9): print(e, allclose(1, 5, 10 ** -e))\nprint([allclose(1, 5, rtol=r) for r in (1, 9)])\n", []),
+        (ALLCLOSE + "import timeit\ntimeit.timeit(lambda: allclose(1, 2), number=1)\n", []),
+        # What only has the name of a comparison, or of an exit.
+        ("class Model:\n    def equal(self, a, b): return 0\nModel().equal(1, 2)\n", []),
+        ("def equal(a, b, out): return False\nequal(1, 2, out=[])\n", []),
+        ("from unittest import mock\nm = mock.Mock()\nm.equal(1)\nassert len(m.mock_calls) == 1\n", []),
+        ("class Server:\n    @property\n    def exit(self): open('left', 'w').close()\n"
+         "if 1 < 2:\n    Server().exit\nassert open('left')\n", []),
+        ("if 1 < 2:\n    UserWarning('old')\nValueError\n", []),
+        ("def main(): return None\nif 1 < 2:\n    SystemExit(main())\nValueError\n", []),
+        ("def main(): return 3\nif 1 < 2:\n    SystemExit(main())\n",
+         [["a check (SystemExit is made, and not raised)", 3]]),
+        # What may be meant as it is.
+        (ALLCLOSE + "print('changed:', not allclose(1, 2))\n",
+         [["doubt", "allclose() came out false, and nothing depends on it (program.py line 3)"]]),
+        (ALLCLOSE + "for _ in range(3):\n    equal(1, 2)\n",
+         [["doubt", "equal() came out false, and nothing depends on it (program.py line 4)"]]),
+        (BAD.replace("main", "collatz") + GUARD + "collatz()\n",
+         [["doubt", "collatz() returned 1, which the program drops (program.py line 7)"]]),
     ],
 )  # fmt: skip
 def test_what_a_program_drops(tmp_path: Path, source: str, told: list[list[object]]) -> None:
@@ -118,7 +146,7 @@ def test_a_program_with_marks_finds_all_as_without(tmp_path: Path, first: str) -
         assert told == []
         assert seen(tmp_path, first + WHERE + "equal(1, 2)\n", *argv) == (
             plain,
-            [["a comparison", len((first + WHERE).splitlines()) + 1]],
+            [["equal()", len((first + WHERE).splitlines()) + 1]],
         )
         (tmp_path / "notes").unlink()
 
@@ -128,3 +156,50 @@ def test_processes_of_a_program_with_marks(tmp_path: Path) -> None:
         "with multiprocessing.get_context('spawn').Pool(1) as pool: print(pool.map(twice, [1, 2]))\n    main()\n"
     )  # fmt: skip
     assert seen(tmp_path, source) == ("[2, 4]\n", [["main", 1]])
+
+
+ENCODED = b"if 1 > 2:\n    ValueError('\xe9')\nprint('a')\n"
+DROPS = b"if 1 > 2:\n    ValueError('no')\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "argv"),
+    [
+        (b"def f(): 1 / 0\n" + DROPS + b"f()\n", []),
+        (b"try: 1 / 0\nfinally: {}['k']\n" + DROPS, []),
+        (DROPS + b"raise KeyboardInterrupt\n", []),
+        (DROPS + b"import sys\nsys.exit('message')\n", []),
+        (b"x = len('a')\nassert (x == 1, 'why')\n", []),
+        (b"x = len('a')\nassert (x == 1, 'why')\n", ["-W", "error"]),
+        (b"x = '\\d'\n" + DROPS, ["-W", "default"]),
+        (b"x = '\\d'\n" + DROPS, ["-W", "error"]),
+        (b"x = '\\d'\ndef f(): return 12\n", ["-W", "default"]),
+        (DROPS + b"from __future__ import annotations\n", []),
+        (DROPS + b"print(\n", []),
+        (ENCODED, []),
+        (b"# -*- coding: latin-1 -*-\n" + ENCODED, []),
+        (b"\xef\xbb\xbf" + DROPS, []),
+        (DROPS.replace(b"\n", b"\r\n"), []),
+        (DROPS + b"x = " + b" + ".join([b"1"] * 900) + b"\n", []),
+        (DROPS + b"import sys\nprint(sys.path[0])\n", ["-I"]),
+    ],
+)
+def test_a_program_with_marks_ends_and_says_all_as_without(tmp_path: Path, source: bytes, argv: list[str]) -> None:
+    """What looks on is started by site-packages, for `-I` leaves PYTHONPATH out."""
+    program, venv = tmp_path / "tree" / "program.py", tmp_path / "venv"
+    program.parent.mkdir()
+    program.write_bytes(source)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    command = [str(venv / "bin" / "python"), *argv, "program.py"]
+
+    def ended() -> tuple[int, bytes, bytes]:
+        done = subprocess.run(command, cwd=program.parent, capture_output=True, timeout=60)
+        return done.returncode, done.stdout, done.stderr
+
+    plain = ended()
+    (packages,) = (venv / "lib").glob("python*/site-packages")
+    (packages / "site.pth").write_text(f"{ROOT}\nimport started\n")
+    tree = os.path.realpath(program.parent) + os.sep
+    (packages / "started.py").write_text(SITE.format(notes=str(tmp_path / "notes"), tree=tree))
+    assert ended() == plain
+    assert not (tmp_path / "notes").exists()
