@@ -20,11 +20,17 @@ class Compiled:
 
     def __init__(self, tree: str, notes: Notes) -> None:
         self._tree, self._notes = tree, notes
-        self._is_asked = False
+        self._is_asked = self._is_reset = False
         self._told = ""
-        self.after_import: dict[str, Callable[[ModuleType], None]] = {
-            "torch._dynamo": lambda dynamo: watch(dynamo, "optimize", before=self._asks)
-        }
+        self.after_import: dict[str, Callable[[ModuleType], None]] = {"torch._dynamo": self._watch}
+
+    def _watch(self, dynamo: Any) -> None:
+        watch(dynamo, "optimize", before=self._asks)
+        watch(dynamo, "reset", before=self._forgets)
+
+    def _forgets(self, *_: Any) -> None:
+        """All that it has compiled, with what it measured of that, by which one sees that counters were cleared."""
+        self._is_reset = True
 
     def _asks(self, frame: FrameType, *_: Any, **__: Any) -> None:
         asking = outside(frame, "torch")
@@ -33,17 +39,17 @@ class Compiled:
     def tell(self) -> None:
         """`{"doubt": ...}`, where it was asked to compile and did not."""
         utils = sys.modules.get("torch._dynamo.utils")
-        found = _why_not(utils) if self._is_asked and utils is not None else ""
+        found = _why_not(utils, self._is_reset) if self._is_asked and utils is not None else ""
         if found not in ("", self._told):
             self._told = found
             self._notes.add(doubt=found)
 
 
-def _why_not(utils: Any) -> str:
+def _why_not(utils: Any, is_reset: bool) -> str:
     counters = utils.counters
-    if not counters and getattr(utils, "compilation_time_metrics", None):  # somebody has cleared them
+    if not counters and (is_reset or getattr(utils, "compilation_time_metrics", None)):  # somebody has cleared them
         return ""
     tried, done = (int(counters["frames"][name]) if "frames" in counters else 0 for name in ("total", "ok"))
     if done < tried:  # with `fullgraph` none is counted, and it raises
-        return f"torch.compile gave up on {tried - done} of {tried} functions, which ran as they are"
-    return "" if counters else "torch.compile compiled nothing: what it was given ran as it is"
+        return f"torch.compile gave up {tried - done} of {tried} times, and ran what it was given as it is"
+    return "" if counters else "torch.compile compiled nothing: what it was given ran as it is, or never"
