@@ -435,10 +435,11 @@ def test_segments_of_chunks_hold_each_pair_once(chunk: int) -> None:
 
 
 def test_more_segments_than_there_can_be_stay_in_their_room() -> None:
-    """Of unchecked blocks that lie in the future."""
-    indices = torch.full((8, 1, 4), 7, dtype=torch.int32, device=DEVICE)
-    q, k = (torch.empty(1, tokens, 1, 16, device=DEVICE) for tokens in (8, 8 * SMALL.l_sel))
+    """Of unchecked blocks that lie in the future: two of each query, of which the first half may choose one."""
+    tokens = 2 * SMALL.l_sel
+    indices = torch.tensor([0, 1], dtype=torch.int32, device=DEVICE).expand(tokens, 1, 2).contiguous()
+    q, k = (torch.empty(1, tokens, 1, 16, device=DEVICE) for _ in range(2))
     where = inverted_index.places(q, k, SMALL.l_sel)
-    assert where.reachable(8) == 1
-    found = chunked_index.segments(indices, where, 1, 1)
-    assert found.segment_edges.max() <= found.segment_key.numel()
+    found = chunked_index.segments(indices, where, 1, 8)
+    assert where.reachable(1) < indices.numel()
+    assert found.segment_edges.max() == found.segment_key.numel() < indices.numel()
