@@ -113,7 +113,7 @@ def in_splits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused, "_split", one_tile)
     monkeypatch.setattr(fused, "FEW_QUERIES", 0)
     monkeypatch.setattr(fused_selected, "PAIRS", 6)
-    monkeypatch.setattr(fused_selected, "CHUNK_OF_MANY", 10)
+    monkeypatch.setattr(fused_selected, "chunk_of", lambda queries: 10)
 
 
 # --- each branch ---
@@ -376,6 +376,11 @@ def test_routing_explains_it() -> None:
     few = explain_routing(SMALL, **{**shape, "kv_heads": 16}, dk=64, needs_grad=True).decisions["attention"].gradient
     assert few.startswith("one kernel for dq, dk and dv; of the selected branch dq apart from dk and dv: 4 query heads")
     assert f"gradient: {said[96, 1]}" in str(ways[96, 1])
+
+
+def test_chunks_grow_with_the_root_of_the_queries() -> None:
+    lengths = 1, 16384, 32768, 65536, 1 << 18, 1 << 20
+    assert [fused_selected.chunk_of(queries) for queries in lengths] == [1024, 1024, 2048, 2048, 4096, 8192]
 
 
 @pytest.mark.parametrize("change", [{"dk": 192}, {"group": 4}, {"group": 33}, {"deterministic": True}])
