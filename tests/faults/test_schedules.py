@@ -33,7 +33,10 @@ def _can_be_played(seed: int) -> bool:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("place", "number"), [("local", 1), ("ssh", 1), ("box", 1)])
+@pytest.mark.parametrize(
+    ("place", "number"),
+    [pytest.param("local", 1, marks=pytest.mark.slow), ("ssh", 1), pytest.param("box", 1, marks=pytest.mark.slow)],
+)
 def test_a_few_schedules(place: str, number: int) -> None:
     play(place, MANY, number, 2)
 

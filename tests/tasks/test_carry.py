@@ -23,7 +23,12 @@ TOOL = EnvironmentSpec(extra=["tool<2"])
 SAID = "the pod cannot get uv: carrying it there"
 
 
-@pytest.fixture(params=[pytest.param("local", marks=pytest.mark.process), pytest.param("ssh", marks=pytest.mark.ssh)])
+@pytest.fixture(
+    params=[
+        pytest.param("local", marks=[pytest.mark.process, pytest.mark.slow]),
+        pytest.param("ssh", marks=pytest.mark.ssh),
+    ]
+)
 def bare(request: pytest.FixtureRequest, tmp_path: Path, index: str) -> Pod:
     """A pod with an index of packages, but no uv: neither of its own nor in the index."""
     place = {"workdir": str(tmp_path / "w")}

@@ -26,7 +26,11 @@ def here(home: Path) -> dict[str, tuple[int, int]]:
 
 @pytest.mark.parametrize(
     ("small", "large"),
-    [("size=6m", "size=64m"), ("nr_inodes=120", "nr_inodes=2000"), ("ro", "rw")],
+    [
+        ("size=6m", "size=64m"),
+        pytest.param("nr_inodes=120", "nr_inodes=2000", marks=pytest.mark.slow),
+        pytest.param("ro", "rw", marks=pytest.mark.slow),
+    ],
     ids=["bytes", "inodes", "read-only"],
 )
 def test_a_disk_that_takes_no_more(many: ManyFiles, disk: Disk, small: str, large: str) -> None:
