@@ -125,8 +125,9 @@ def _forward(
     def others() -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         k, v = mean.forward(k_cmp, v_cmp, config, where[0], rope=rope) if compress else (k_cmp, v_cmp)
         o, lse = ranges_forward(q, k, v, of_compressed(q, k, config, *where), scale)
-        chosen = block_indices
-        return k, v, o, lse, select_blocks(q, k, config, scale, where[0], lse, q_start) if chosen is None else chosen
+        if block_indices is not None:
+            return k, v, o, lse, block_indices
+        return k, v, o, lse, select_blocks(q, k, config, scale, where[0], lse, q_start)
 
     # The window first: while it runs, the host prepares the launches of the others; and it needs nothing of them, so it
     # takes what they leave of the card.

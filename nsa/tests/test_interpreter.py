@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 
 from nsa.tests.kernel_cases import DEVICE
 
-triton = pytest.importorskip("triton")
-tl = pytest.importorskip("triton.language")
 pytestmark = pytest.mark.triton
 
 

@@ -146,9 +146,9 @@ class Run:
         return heads * (rows * slots // PAIRS + min(rows * slots, self.branch.where.reachable(self.chunk)))
 
     def launch(self, q: Tensor, do: Tensor, sums: Tensor, scale: float, first_head: int, run_heads: int) -> None:
-        """See `ranges.fused.Share`; q and do that are not contiguous are copied at each launch."""
+        """See `ranges.fused.Share`; q and do are contiguous."""
         if self.branch.indices.numel():
-            _launcher()(self, q.contiguous(), do.contiguous(), sums, scale, first_head, run_heads)
+            _launcher()(self, q, do, sums, scale, first_head, run_heads)
 
     def results(self) -> fused.Pair:
         """dk and dv, in the dtype of k."""

@@ -14,7 +14,7 @@ from . import statements
 from .callees import Callees
 from .counterparts import must_not_raise
 from .frames import codes_in
-from .syntax import BLOCKS, FUNCTIONS, SCOPES, SETS, TRIES, called, first_line, name_of, within
+from .syntax import BLOCKS, FUNCTIONS, SCOPES, SETS, TRIES, called, first_line, imports, name_of, within
 from .truths import literals, why_method_holds, why_true
 
 TYPE_CHECKING = False
@@ -111,10 +111,10 @@ def mark(
     """Put marks beside the assertions of `module`, and say where they are; `names` are the tree's packages. Those that
     fail say so before they do, with `tell_failures`.
 
-    A file that uses numba is left alone: what numba compiles must not hold them.
+    A file that imports numba is left alone: what numba compiles must not hold them.
     """
     facts = Facts(path)
-    if b"numba" not in source:
+    if b"numba" not in source or not imports(module, "numba"):
         _name_calls(module)
         _Marker(facts, names).statements(module)
         for node in ast.walk(module) if tell_failures else ():

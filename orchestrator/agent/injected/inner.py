@@ -16,8 +16,8 @@ from .frames import IMPORTING, importing, outside
 from .hooks import watch
 from .pending import Pending, held_by, hold
 
-TYPECHECKING = False
-if TYPECHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:
     from types import FrameType, ModuleType
     from typing import Any, Callable
 

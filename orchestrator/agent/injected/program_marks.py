@@ -6,7 +6,7 @@ import ast  # this module is imported where a program is read
 import warnings
 
 from .statements import compares, makes_exception
-from .syntax import called, name_of, parsed, within
+from .syntax import called, imports, name_of, parsed, within
 from .uses import Program
 
 TYPE_CHECKING = False
@@ -29,7 +29,9 @@ def marked(path: str, source: bytes, marks: str, *, begins: bool) -> CodeType | 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a program without marks is read again
             module = parsed(path, source)
-        if module is None or not _Marker(module, path, marks).mark(begins=begins):
+        if module is None or imports(module, "numba"):  # as in `assertions`
+            return None
+        if not _Marker(module, path, marks).mark(begins=begins):
             return None
         ast.parse(source, path)  # for the warnings
         return compile(module, path, "exec", dont_inherit=True)

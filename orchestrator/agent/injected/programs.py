@@ -83,7 +83,7 @@ class Programs:
             return None
         if sys.flags.optimize and any(line.lstrip().startswith(_ASSERTING) for line in source.split(b"\n")):
             self._notes.add(doubt=f"Python left the assertions of {os.path.basename(path)} out (-O)")
-        if b"numba" in source or not _may_drop(source):  # as in `assertions`
+        if not _may_drop(source):
             return None
         from .program_marks import marked
 

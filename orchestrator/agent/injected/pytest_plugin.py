@@ -35,9 +35,9 @@ _PASSED = "nsa_pod_passed"
 _COLLECTED = "nsa_pod_collected"
 # On the last report of a test: which checks ran, as `_checks` says it.
 _CHECKS = "nsa_pod_checks"
-# On the report of a failure: why, as `why` says it.
+# Among them, of a test that ran in a fork: what its session does not see.
 _ASSERTIONS = "assertions"
-"""Among the checks of a test that ran in a fork: what its session does not see."""
+# On the report of a failure: why, as `why` says it.
 _WHY = "nsa_pod_why"
 # On each item: the code that was collected, whatever a hook or a fixture puts in its place later.
 _WRITTEN = "nsa_pod_written"

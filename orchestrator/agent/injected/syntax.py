@@ -13,6 +13,7 @@ DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 SCOPES = (*DEFINITIONS, ast.Lambda)
 SETS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
+_IMPORTING = ("importorskip", "import_module", "__import__")
 BLOCKS = ("body", "orelse", "finalbody")
 
 
@@ -50,6 +51,18 @@ def called(node: object) -> str:
 def first_line(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:
     """As code objects have it: that of the first decorator."""
     return min([node.lineno, *(d.lineno for d in node.decorator_list)])
+
+
+def imports(module: ast.Module, package: str) -> bool:
+    """Whether it imports the package anywhere, by a statement or by its name."""
+    for node in ast.walk(module):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+        if isinstance(node, ast.Call) and called(node) in _IMPORTING:
+            names += [word.value for word in node.args if isinstance(word, ast.Constant) and type(word.value) is str]
+        if any(name.partition(".")[0] == package for name in names):
+            return True
+    return False
 
 
 def names_in(nodes: Iterable[ast.AST]) -> Iterator[str]:

@@ -67,6 +67,8 @@ def seen(tmp_path: Path, source: str, *argv: str) -> tuple[str, list[list[object
         (ONLY_1 + GUARD + "main()\n", [["main", 1]]),
         ("def main():\n    return -1 if 1 < 2 else 0\nmain()\n", [["main", -1]]),
         (BAD.replace("main", "check") + GUARD + "check()\n", [["main", 1]]),
+        ("# as fast as numba\n" + BAD + "main()\n", [["main", 1]]),
+        ("try: import numba\nexcept ImportError: pass\n" + BAD + "main()\n", []),
         (GOOD + "main()\n", []),
         (GOOD + GUARD + "main()\n", []),
         (GOOD + GUARD + "sys.exit(main())\n", []),
