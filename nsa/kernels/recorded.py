@@ -269,23 +269,24 @@ class Recorder(TorchDispatchMode):
 
     def launched(self, kernel: Launched, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
         """Launch a kernel, and note it."""
+        chosen = kernel.of(arguments)
         self._launching = True  # an interpreted kernel is made of operations
         token = LISTENER.set(None)
         try:
-            compiled = kernel.kernel[grid](*arguments, **constants)
+            compiled = chosen[grid](*arguments, **constants)
         finally:
             LISTENER.reset(token)
             self._launching = False
         used: set[int] = set()
         step = None
         if kernel.repeats and compiled is not None:
-            rest = [constants[name] for name in kernel.kernel.arg_names[len(arguments) :]]
+            rest = [constants[name] for name in chosen.arg_names[len(arguments) :]]
             values = [self._addressed(x, used) for x in (*arguments, *rest)]
             stream = direct.Text("two.handle") if self._beside else direct.STREAM
             step = direct.launch(compiled, (*grid, 1, 1)[:3], values, self._name, stream)
             self._stream = self._stream or step is not None
         if step is None:
-            step = self._call(partial(kernel.kernel[grid], **constants), arguments, used)
+            step = self._call(partial(chosen[grid], **constants), arguments, used)
         self._steps.append(_Step(step, used))
 
     def beside(self, one: Callable[[], One], other: Callable[[], Other]) -> tuple[One, Other]:

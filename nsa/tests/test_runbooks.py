@@ -37,7 +37,9 @@ def launched(path: Path) -> Iterator[str]:
     """The kernels of a file that the host launches, as `kills` names them."""
     module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.FunctionDef) and any(ast.unparse(x) == "launched" for x in node.decorator_list):
+        if isinstance(node, ast.FunctionDef) and any(
+            ast.unparse(x).startswith("launched") for x in node.decorator_list
+        ):
             yield f"{module}:{node.name}"
 
 

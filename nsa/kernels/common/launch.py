@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
 import triton
+from torch import Tensor
 from triton.runtime.jit import JITFunction
 
 VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
@@ -15,6 +16,9 @@ VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 
 REPEATS = VERSION >= (3, 6)
 """Whether this Triton launches a compiled kernel with all of its arguments, compile-time ones included."""
+
+ALIGNMENT = 16
+"""Bytes, and elements of strides, that Triton asks for."""
 
 LISTENER: ContextVar[Callable[..., None] | None] = ContextVar("nsa_kernels_listener", default=None)
 """Takes the launches of a recording instead: called with the kernel, the grid and the arguments."""
@@ -30,11 +34,50 @@ class Launched:
         self.kernel = kernel
         self.repeats = REPEATS and isinstance(kernel, JITFunction)  # not where it is interpreted
 
+    def of(self, arguments: Sequence[Any]) -> Any:
+        """The kernel of `triton.jit` that takes these arguments."""
+        return self.kernel
+
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
         listener = LISTENER.get()
-        return self.kernel[grid] if listener is None else partial(listener, self, grid)  # type: ignore[no-any-return]
+        return partial(listener or _launch, self, grid)
+
+
+class LaunchedInTwoForms(Launched):
+    """One whose tensors are all known to be aligned or, where one is not, none.
+
+    Triton compiles a kernel for each mixture of addresses and strides that are multiples of 16 and such that are not:
+    with three tensors of users' making these are dozens, a second each. So are two.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        super().__init__(kernel)
+        self._aligned: list[int] = []
+        """The arguments of which Triton asks."""
+        if isinstance(kernel, JITFunction):
+            given = [x for x in kernel.params if not x.is_constexpr]
+            self._aligned = [x.num for x in given if not x.do_not_specialize]
+            self._anywhere = JITFunction(kernel.fn, do_not_specialize=[x.name for x in given])
+
+    def of(self, arguments: Sequence[Any]) -> Any:
+        return self.kernel if all(_is_aligned(arguments[at]) for at in self._aligned) else self._anywhere
+
+
+def _is_aligned(x: Any) -> bool:
+    """Of what is neither a tensor nor a stride nothing is asked."""
+    number = x.data_ptr() if isinstance(x, Tensor) else x if isinstance(x, int) else 0
+    return number % ALIGNMENT == 0
+
+
+def _launch(kernel: Launched, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> Any:
+    return kernel.of(arguments)[grid](*arguments, **constants)
 
 
 def launched(kernel: Any) -> Any:
     """Decorate a kernel of `triton.jit` that the host launches."""
     return Launched(kernel)
+
+
+def launched_in_two_forms(kernel: Any) -> Any:
+    """As `launched`, compiled twice at most for the layouts of its tensors."""
+    return LaunchedInTwoForms(kernel)

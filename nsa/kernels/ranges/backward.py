@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from nsa.kernels.common.backward_preprocess import load_stats
-from nsa.kernels.common.launch import launched
+from nsa.kernels.common.launch import launched_in_two_forms
 from nsa.kernels.common.sizes import cdiv, rows_last
 from nsa.kernels.common.split_reduce import reduce_splits
 from nsa.kernels.common.tiles import (
@@ -30,7 +30,7 @@ from nsa.kernels.ranges.forward import key_boxes, keys_of, sizes_of, strides_of,
 from nsa.kernels.ranges.key_ranges import KeyRanges
 
 
-@launched
+@launched_in_two_forms
 @triton.jit(do_not_specialize=["T", "H", "B", "N", "S", "s_range"])
 def _backward_q(
     p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_stats, p_dq, p_lo, p_hi, s_range, T, H, B, N, S,
@@ -72,7 +72,7 @@ def _backward_q(
     store_pair(p_dq, o_row * DK, m_row, b_dq0 * b_f, b_dq1 * b_f, DK, ADD)
 
 
-@launched
+@launched_in_two_forms
 @triton.jit(do_not_specialize=["T", "S", "H", "B", "SPLIT", "s_range"])
 def _backward_kv(
     p_q, p_k, p_v, p_do, d_q0, d_q1, d_do0, d_do1, p_stats, p_dk, p_dv, p_qlo, p_qhi,

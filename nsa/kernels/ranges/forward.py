@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nsa.kernels.common.launch import launched
+from nsa.kernels.common.launch import launched_in_two_forms
 from nsa.kernels.common.sizes import cdiv, dot_precision, pad_group, rows_last
 from nsa.kernels.common.softmax import add_keys, begin, end, not_a_number, online, only, out_of_range
 from nsa.kernels.common.tiles import LOG2E, dot_rows, load_keys, load_pair, mask_free, store_pair
@@ -66,7 +66,7 @@ def _forward_step(
     return add_keys(b_m, b_l, b_o0, b_o1, b_s, m_tile, b_v0, b_v1, DV, MASKED, ONLINE, PREC)
 
 
-@launched
+@launched_in_two_forms
 @triton.jit(do_not_specialize=["T", "H", "B", "N", "S", "s_range"])
 def _forward(
     p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_lo, p_hi, s_range, T, H, B, N, S,
