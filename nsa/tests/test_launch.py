@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from itertools import product
 
 import torch
@@ -36,3 +39,40 @@ def test_any_mixture_of_layouts_takes_one_of_two_forms() -> None:
 
 def test_the_others_are_as_triton_has_them() -> None:
     assert launched(KERNEL).of((APART, ALIGNED, None, 3, 65, 1, 0.5, 16)) is KERNEL
+
+
+FORMS = """
+import torch
+from triton.runtime.jit import JITFunction
+from nsa.config import NSAConfig
+from nsa.kernels.ranges import backward, forward, key_ranges
+from nsa.kernels.tuning.ahead_of_time import pretending
+
+def rows(sliced, heads, tokens):
+    x = torch.empty(1, tokens, heads, 72, device="meta", dtype=torch.bfloat16)
+    return x[..., 1:65] if sliced else x[..., :64].contiguous()
+
+def attend(tokens, q_sliced, k_sliced, packed):
+    q, k, v = rows(q_sliced, 16, tokens), rows(k_sliced, 1, tokens), rows(False, 1, tokens)
+    borders = torch.empty(3, device="meta", dtype=torch.int32) if packed else None
+    ranges = key_ranges.pack(borders, tokens, 64).window if packed else key_ranges.of_window(q, k, 64, None)
+    o, lse = forward.ranges_forward(q, k, v, ranges, 0.125)
+    backward.ranges_backward(o, q, k, v, torch.empty(1, tokens, 16, 4, device="meta"), ranges, 0.125)
+
+with pretending("sm_80"):  # where no kernel loads by descriptor
+    for given in ((256, False, False, False), (255, False, False, True), (256, True, False, False),
+                  (256, False, True, False), (255, True, True, True)):
+        seen = []
+        JITFunction.run = lambda self, *_, **__: seen.append(self)
+        attend(*given)
+        of = {x.fn.__name__: getattr(getattr(forward, x.fn.__name__, None) or getattr(backward, x.fn.__name__, None),
+                                     "kernel", None) is x for x in seen}
+        print(*(int(of[name]) for name in ("_forward", "_backward_q", "_backward_kv")))
+"""
+
+
+def test_the_ranges_of_a_pack_lie_anywhere_and_its_tensors_are_still_aligned() -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, "-c", FORMS], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split("\n")[:5] == ["1 1 1", "1 1 1", "0 0 0", "0 0 0", "0 0 0"]

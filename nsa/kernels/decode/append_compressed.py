@@ -72,7 +72,7 @@ def _emitted(
 
 
 @launched
-@triton.jit(do_not_specialize=["ROWS_SEL", "ROWS_CMP", "LIMIT", "s_table"])
+@triton.jit(do_not_specialize=["H", "S", "ROWS_SEL", "ROWS_CMP", "LIMIT", "s_table"])
 def append_compressed_kernel(
     p_q, p_length, p_count, p_now, p_table,
     p_nkc, p_nks, p_nkw, p_nvc, p_nvs, p_nvw, p_frequency,

@@ -95,7 +95,7 @@ def _finish(
 
 
 @launched
-@triton.jit(do_not_specialize=["ROWS_SEL", "s_table", "SLOTS"])
+@triton.jit(do_not_specialize=["H", "S", "N_SEL", "N", "ROWS_SEL", "s_table", "SLOTS"])
 def combine_kernel(
     p_q, p_length, p_now, p_table, p_sk, p_sv, p_chosen, p_gates, p_cmp, p_seen_cmp,
     p_m, p_l, p_a, p_seen, p_ticket, p_o, p_reads,

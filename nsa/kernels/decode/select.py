@@ -166,7 +166,7 @@ def _store_chosen(
 
 
 @launched
-@triton.jit(do_not_specialize=["C", "C_WIN"])
+@triton.jit(do_not_specialize=["H", "S", "C", "C_WIN", "N_SEL", "N"])
 def select_kernel(
     p_q, p_length, p_now, p_wk, p_wv, p_sums, p_zero, p_summed, p_m, p_l, p_a, p_out, p_lists, p_ticket, p_chosen,
     p_m3, p_l3, p_a3, p_seen3,

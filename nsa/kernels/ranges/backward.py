@@ -31,7 +31,7 @@ from nsa.kernels.ranges.key_ranges import KeyRanges
 
 
 @launched_in_two_forms
-@triton.jit(do_not_specialize=["T", "H", "B", "N", "S", "s_range"])
+@triton.jit(do_not_specialize=["p_lo", "p_hi", "s_range", "T", "H", "B", "N", "S"])
 def _backward_q(
     p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_do, p_stats, p_dq, p_lo, p_hi, s_range, T, H, B, N, S,
     s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, scale,
@@ -73,7 +73,7 @@ def _backward_q(
 
 
 @launched_in_two_forms
-@triton.jit(do_not_specialize=["T", "S", "H", "B", "SPLIT", "s_range"])
+@triton.jit(do_not_specialize=["p_qlo", "p_qhi", "s_range", "T", "S", "H", "B", "SPLIT"])
 def _backward_kv(
     p_q, p_k, p_v, p_do, d_q0, d_q1, d_do0, d_do1, p_stats, p_dk, p_dv, p_qlo, p_qhi,
     s_range, T, S, H, B, SPLIT,

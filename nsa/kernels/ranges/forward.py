@@ -67,7 +67,7 @@ def _forward_step(
 
 
 @launched_in_two_forms
-@triton.jit(do_not_specialize=["T", "H", "B", "N", "S", "s_range"])
+@triton.jit(do_not_specialize=["p_lo", "p_hi", "s_range", "T", "H", "B", "N", "S"])
 def _forward(
     p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_lo, p_hi, s_range, T, H, B, N, S,
     s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, scale,
