@@ -4,7 +4,7 @@ Up to some ten thousand tokens a GPU is done with Native Sparse Attention sooner
 before and between the launches. But all of that follows from a call's kind, which a plan stands for (`nsa.plans`). So
 its second call is recorded: allocations, launches, PyTorch's operations, in turn. Of that a function is made, in Python
 of its own, that only does these again, with the addresses of its own tensors; what nothing reads any more is freed at
-once. Unlike in a CUDA graph the tensors may be other ones at every call.
+once, but for small tensors, which share an allocation. Unlike in a CUDA graph the tensors may be others at every call.
 """
 
 from __future__ import annotations
@@ -41,6 +41,13 @@ ALLOCATIONS = frozenset(
 
 SEEN, NEVER = "called once", "to be called each time"
 """What a plan knows of a function that is not recorded."""
+
+SMALL = 1 << 20
+"""Bytes of a tensor that has its place in one allocation with others, where only kernels read it: allocating it and
+letting it go costs the host as much as half a launch."""
+
+ALIGNMENT = 512
+"""Bytes at whose multiples each has its place, as PyTorch's allocator does it."""
 
 MOST_GRADIENTS = 16
 """Kinds of incoming gradients that one plan records."""
@@ -206,11 +213,12 @@ class _Root:
 
 
 class _Step(NamedTuple):
-    """A line of a program, which tensors it names, and which of them it makes."""
+    """A line of a program, which tensors it names, which of them it makes, and of an allocation how many bytes."""
 
     line: str
     used: set[int]
     made: tuple[int, ...] = ()
+    size: int | None = None
 
 
 class Recorder(TorchDispatchMode):
@@ -233,12 +241,13 @@ class Recorder(TorchDispatchMode):
         self._slots: dict[int, int] = {}
         self._storages: list[StorageWeakRef] = []
         self._by_address: set[int] = set()
+        self._as_tensors: set[int] = set()
         self._steps: list[_Step] = []
         self._stream, self._forked, self._beside = False, False, False
         device = next(x for x in tensors if x is not None).device
         self._names: dict[str, Any] = {
             "part": _part, "descriptor": of_kind, "now": partial(direct.now, device.index or 0),
-            "fork": partial(streams.fork, device),
+            "fork": partial(streams.fork, device), "empty": _empty_on(device), "bytes": torch.uint8,
         }  # fmt: skip
         self._named: dict[Any, str] = {}
         aliases = {id(x): _alias(x) for x in tensors if x is not None}
@@ -326,7 +335,7 @@ class Recorder(TorchDispatchMode):
         if function.overloadpacket in ALLOCATIONS and made:
             empty, dtype = self._name(_empty_on(found.device)), self._name(found.dtype)
             line = f"t{made[0]} = {empty}({tuple(found.shape)}, {found.stride()}, {dtype})"
-            self._steps.append(_Step(line, {*made}, made))
+            self._steps.append(_Step(line, {*made}, made, found.untyped_storage().nbytes()))
             return
         names = iter(made)
         targets = [f"t{next(names)}" if fresh else "_" for fresh in new]
@@ -353,12 +362,17 @@ class Recorder(TorchDispatchMode):
         return own, None if self.refused else self._program(places, kept | {*range(self._inputs)})
 
     def _program(self, places: list[str], kept: set[int]) -> Callable[..., Tensors]:
+        room, at = self._room()
+        steps = [step for step in self._steps if not at.keys() & {*step.made}]
         lines: list[str] = []
-        for step, used, made in reversed(self._steps):
-            done = sorted(used - kept)
+        kept = kept | at.keys()
+        for step in reversed(steps):
+            done = sorted(step.used - kept)
             lines += [" = ".join([*(f"t{slot}" for slot in done), "None"])] if done else []
-            lines += [*self._addresses(made), step]
-            kept |= used
+            lines += [*self._addresses(step.made), step.line]
+            kept |= step.used
+        lines += [f"a{slot} = room + {offset}" for slot, offset in at.items()]
+        lines += ["room = parts.data_ptr()", f"parts = empty(({room},), (1,), bytes)"] if at else []
         lines += reversed(self._addresses(range(self._inputs)))
         parameters = [f"_{at}" if slot is None else f"t{slot}" for at, slot in enumerate(self._parameters)]
         launches = ["stream, enter, leave = now()"] if self._stream else []
@@ -366,6 +380,15 @@ class Recorder(TorchDispatchMode):
         source = "\n ".join([f"def repeat({', '.join(parameters)}):", *body])
         exec(compile(source, "<recorded launches>", "exec"), self._names)
         return self._names.pop("repeat")  # type: ignore[no-any-return]
+
+    def _room(self) -> tuple[int, dict[int, int]]:
+        """Bytes for small tensors that only launches name, by their addresses, and where each of them has its place."""
+        room, at = 0, {}
+        for step in self._steps:
+            if step.size is not None and step.size <= SMALL and not self._as_tensors & {*step.made}:
+                at[step.made[0]] = room
+                room += -(-step.size // ALIGNMENT) * ALIGNMENT
+        return room, at
 
     def _addresses(self, slots: Any) -> list[str]:
         return [f"a{slot} = t{slot}.data_ptr()" for slot in slots if slot in self._by_address]
@@ -395,6 +418,8 @@ class Recorder(TorchDispatchMode):
             name = self._name(x)
             return str(x.data_ptr()) if address else name
         used.add(slot)
+        if not address:
+            self._as_tensors.add(slot)
         root = self._roots[slot]
         if root.dtype != x.dtype:
             self.refused = f"a tensor is read as {root.dtype} and as {x.dtype}"

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from nsa.kernels import recorded
 from nsa.kernels.common import direct
 from nsa.kernels.common.launch import Launched
 from nsa.kernels.common.tma import TensorDescriptor
@@ -145,6 +146,43 @@ def test_other_launches_are_compiled(now: list[Any], tensors: tuple[Tensor, ...]
     (usual,) = [compiled for compiled in kernel.compiled if compiled.launches]
     call(tensors, settings)
     assert len(kernel.compiled) == 3 and len(usual.launches) == 1
+
+
+@pytest.mark.parametrize(("small", "places"), [(recorded.SMALL, 3), (300, 2), (-1, 0)])
+def test_small_tensors_that_only_launches_name_have_places_in_one_allocation(
+    now: list[Any], small: int, places: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is larger, what an operation reads and what the caller gets are allocated each."""
+    allocated: list[Tensor] = []
+
+    def empty(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        allocated.append(torch.empty_strided(shape, stride, dtype=dtype))
+        return allocated[-1]
+
+    monkeypatch.setattr(recorded, "SMALL", small)
+    monkeypatch.setattr(recorded, "_empty_on", lambda device: empty)
+    kernel = Launched(Compiling())
+    kernel.repeats = True
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        one, two, many, read, given = (x.new_empty(size) for size in (20, 50, 200, 8, 9))
+        for y, z in ((one, two[10:]), (many, read), (given, one)):
+            kernel[(1,)](y, z, 64, 0.5, BLOCK=32, FLAG=True)
+        return given, read + 1
+
+    call, _ = replayed(function)
+    for _ in range(2):
+        call((X,), ())
+    allocated.clear()
+    given, _ = call((X,), ())
+    launched = [compiled.launches[-1][9:11] for compiled in kernel.kernel.compiled if compiled.launches]
+    (one, two), (many, read), (other, again) = launched
+    assert one == again and other == given.data_ptr() and read in {x.data_ptr() for x in allocated}
+    sizes = {x.data_ptr(): x.untyped_storage().nbytes() for x in allocated}
+    found = [one, two - 10 * X.element_size(), many]
+    first = min(found[:places], default=0)
+    assert found[:places] == [first + 512 * at for at in range(places)] and sizes.get(first, 0) >= 512 * places
+    assert [sizes[address] for address in found[places:]] == [80, 200, 800][places:]
 
 
 @pytest.mark.skipif(TensorDescriptor is None, reason="this Triton has no tensor descriptors")
