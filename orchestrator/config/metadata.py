@@ -79,6 +79,11 @@ class Metadata:
         return bool(native or own or any(map(tools.match, build)))
 
     @property
+    def extensions(self) -> set[str]:
+        """Top-level names of the modules that setup.py compiles, as far as it says them in so many words."""
+        return {name.partition(".")[0] for name in _extension_names(self._setup_py)}
+
+    @property
     def discovers(self) -> bool:
         """Whether setuptools has to find by itself what it is to install (its automatic discovery)."""
         build = _table(self._data, "build-system")
@@ -243,6 +248,14 @@ def _table(data: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
 
 def _texts(value: object) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def _extension_names(text: str) -> Iterator[str]:
+    nodes = (node for statement in parsed(text) for node in ast.walk(statement))
+    for call in (node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Extension")):
+        for said in [*call.args[:1], *(word.value for word in call.keywords if word.arg == "name")]:
+            if isinstance(said, ast.Constant) and isinstance(said.value, str):
+                yield said.value
 
 
 def _setup_arguments(text: str) -> dict[str, Any]:

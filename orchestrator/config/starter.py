@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from orchestrator.config.survey import Survey
+from orchestrator.config.survey import Survey, is_test_file
 
 NAME = "validate"
 SCHEMAS = ".schema"
@@ -205,7 +205,7 @@ def _bench(name: str, bench: str, found: Survey) -> Iterator[str]:
     if bench in found.cuda_benches:
         yield "    when: [cuda]"
         yield "    exclusive: gpu      # refused while somebody else uses it"
-    if path.name.startswith("test_"):
+    if is_test_file(path):
         yield f"    run: [python, -m, pytest, -q, {_word(bench)}]"
     else:
         yield f"    run: [python, {_word(bench)}]"

@@ -23,6 +23,7 @@ _TESTS_BY_NAME = re.compile(r"tests?\.py")
 _BENCH = re.compile(r"bench(mark)?s?(_.*)?|.*_bench(mark)?s?", re.IGNORECASE)
 _NATIVE = (".c", ".cc", ".cpp", ".cxx", ".cu", ".pyx", ".rs", ".f90")
 _CUDA = re.compile(r"\bcuda\b|\btriton\b", re.IGNORECASE)
+_MEASURES = re.compile(r"time|timer|timeit|perf_counter|do_bench|benchmarks?|elapsed|profiler?", re.IGNORECASE)
 _PROGRAM = re.compile(r"\b__main__\b|\.parse_args\(|\bsys\.argv\b")
 _IMPORT = re.compile(
     r"(?:^\s*(?:from|import)\s+|\bimportorskip\(\s*[\"'])"
@@ -31,13 +32,14 @@ _IMPORT = re.compile(
 )
 _WRITTEN_TEST = re.compile(r"^\s*(?:(?:async\s+)?def|class)\s+\w*test|import \*", re.IGNORECASE | re.MULTILINE)
 _TESTS_FOLDER = re.compile(r"_*tests?_*|testing")
+_STUBS = re.compile(r"types-.*|.*-stubs")
 _OF_THE_BUILD = frozenset({"pkg_resources", "setuptools"})
 # Modules whose distribution is called otherwise.
 _DISTRIBUTIONS = {
-    "attr": "attrs", "bs4": "beautifulsoup4", "cv2": "opencv-python-headless", "dateutil": "python-dateutil",
-    "dotenv": "python-dotenv", "flash_attn": "flash-attn", "git": "gitpython", "hydra": "hydra-core", "jwt": "pyjwt",
-    "mpl_toolkits": "matplotlib", "PIL": "pillow", "skimage": "scikit-image", "sklearn": "scikit-learn",
-    "xdist": "pytest-xdist", "yaml": "pyyaml", "zmq": "pyzmq",
+    "attr": "attrs", "bs4": "beautifulsoup4", "bson": "pymongo", "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil", "dotenv": "python-dotenv", "flash_attn": "flash-attn", "git": "gitpython",
+    "hydra": "hydra-core", "jwt": "pyjwt", "mpl_toolkits": "matplotlib", "PIL": "pillow", "pynvml": "nvidia-ml-py",
+    "skimage": "scikit-image", "sklearn": "scikit-learn", "xdist": "pytest-xdist", "yaml": "pyyaml", "zmq": "pyzmq",
 }  # fmt: skip
 
 
@@ -86,7 +88,7 @@ def survey(root: Path) -> list[Survey]:
     files = list(_files(root))
     projects = _project_folders(root, files)
     rest = [file for file in files if not any(_below(file, project) for project in projects)]
-    is_tested = any(_TEST_FILE.fullmatch(PurePosixPath(file).name) for file in rest)
+    is_tested = any(is_test_file(PurePosixPath(file)) for file in rest)
     found = [_of_project(root, files, [f for f in files if _below(f, name)], name) for name in projects]
     return found + ([_of_project(root, files, rest, None)] if is_tested or not projects else [])
 
@@ -110,7 +112,7 @@ def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: s
     needs = metadata.requirements(lambda name: any(_names(text, name) for text in (*texts.values(), metadata.pytest)))
     known = {*needs.plain, canonicalize_name(found.name)}
     on_path = [path for name in metadata.pytest_paths("pythonpath") for path in (metadata.folder / name).glob("*")]
-    imported = _imported(texts.values(), files) - {path.stem for path in on_path}
+    imported = _imported(texts.values(), files) - {path.stem for path in on_path} - metadata.extensions
     found.needs = [*needs.plain.values(), *sorted(name for name in imported if not _brought(name, known))]
     found.unread, found.unnamed = needs.unread, needs.unnamed
     return found
@@ -124,18 +126,18 @@ def _names(text: str, distribution: str) -> bool:
 
 
 def _brought(name: str, known: Iterable[str]) -> bool:
-    """Whether one of these distributions is or brings it: `z3-solver` holds z3, `tensorflow-cpu` tensorflow, and a
+    """Whether one of these distributions is or brings it: `z3-solver` holds z3, `nvidia-cutlass-dsl` cutlass, and a
     plugin needs what it is for; stubs alone bring nothing.
     """
     name = canonicalize_name(name)
-    return any(other == name or (other.startswith(f"{name}-") and not other.endswith("-stubs")) for other in known)
+    return any(f"-{name}-" in f"-{other}-" and not _STUBS.fullmatch(other) for other in known)
 
 
 def _around_tests(files: Sequence[str], found: Survey) -> list[PurePosixPath]:
     """The chosen tests, packages around them, and each conftest."""
     paths = [PurePosixPath(file) for file in files]
     chosen = [PurePosixPath(_joined(found.project or "", path)) for path in found.tests]
-    tests = [path for path in paths if _TEST_FILE.fullmatch(path.name) and {path, *path.parents} & {*chosen}]
+    tests = [path for path in paths if is_test_file(path) and {path, *path.parents} & {*chosen}]
     around = {folder for test in tests for folder in test.parents if any(map(_TESTS_FOLDER.fullmatch, folder.parts))}
     tests += [path for path in paths if path.name == "__init__.py" and path.parent in around]
     return [*tests, *(path for path in paths if path in chosen or path.name == "conftest.py")]
@@ -150,13 +152,13 @@ def _imported(texts: Iterable[str], files: Sequence[str]) -> set[str]:
 
 def _importable(paths: Sequence[PurePosixPath]) -> set[str]:
     """The names under which the repository's own files may be imported: what is no part of a package, wherever it
-    lies, and folders beside metadata, at the top or under src, which need no `__init__.py`.
+    lies, tests, and folders beside metadata, at the top or under src, which need no `__init__.py`.
     """
     packages = {path.parent for path in paths if path.name == "__init__.py"}
     projects = {path.parent for path in paths if path.name in FILES} | {PurePosixPath()}
     roots = {*projects, *(folder / "src" for folder in projects)}
     code = [path for path in paths if path.suffix == ".py"]
-    names = {path.stem for path in code if path.parent not in packages}
+    names = {path.stem for path in code if path.parent not in packages or is_test_file(path)}
     names |= {package.name for package in packages if package.parent not in packages}
     return names | {folder.name for path in paths for folder in path.parents if folder.parent in roots}
 
@@ -195,7 +197,7 @@ def _project_folders(root: Path, files: Iterable[str]) -> list[str]:
     tested = [
         name
         for name in near
-        if any(_below(file, name) and _TEST_FILE.fullmatch(PurePosixPath(file).name) for file in files)
+        if any(_below(file, name) and is_test_file(PurePosixPath(file)) for file in files)
     ]
     if len(near) <= 1:
         return near
@@ -233,11 +235,12 @@ def _look_at_python(root: Path, files: Iterable[str], found: Survey) -> None:
             continue
         text = text_of(root / file)
         found.modules |= {name.replace("_", "-") for name in _IMPORT.findall(text)}
-        if _is_tests(path, text, found.project or ".") and not _is_bench(path):
+        is_bench = _is_bench(path, text)
+        if _is_tests(path, text, found.project or ".") and not is_bench:
             found.tests.append(file)
             found.cuda_tests += [file] if _CUDA.search(text) and _WRITTEN_TEST.search(text) else []
             skips.update(dict.fromkeys(_skips(text)))
-        elif _is_bench(path) and (_PROGRAM.search(text) or _TEST_FILE.fullmatch(path.name)):
+        elif is_bench and (_PROGRAM.search(text) or is_test_file(path)):
             found.benches.append(file)
             found.cuda_benches += [file] if _CUDA.search(text) else []
     if not found.modules:  # nothing here can use a GPU: it is only spoken of
@@ -246,16 +249,23 @@ def _look_at_python(root: Path, files: Iterable[str], found: Survey) -> None:
     found.skips = [reason for reason in skips if len(reason) <= _LONGEST_REASON]
 
 
+def is_test_file(path: PurePosixPath) -> bool:
+    """Whether pytest collects it where nothing else is configured."""
+    return bool(_TEST_FILE.fullmatch(path.name))
+
+
 def _is_tests(path: PurePosixPath, text: str, project: str) -> bool:
     """By its name, or a test.py beside the metadata, which pytest collects where it is named."""
     alone = _TESTS_BY_NAME.fullmatch(path.name) and path.parent == PurePosixPath(project) and "def test" in text
-    return bool(_TEST_FILE.fullmatch(path.name) or alone)
+    return bool(is_test_file(path) or alone)
 
 
-def _is_bench(path: PurePosixPath) -> bool:
+def _is_bench(path: PurePosixPath, text: str) -> bool:
+    """By its name; by a folder's only what speaks of time too, as a folder of a benchmark's tasks is called so as well."""
     if path.stem.startswith("__"):
         return False
-    return any(_BENCH.fullmatch(part) for part in (*path.parent.parts, path.stem))
+    in_folder = any(map(_BENCH.fullmatch, path.parent.parts))
+    return bool(_BENCH.fullmatch(path.stem) or (in_folder and _MEASURES.search(text)))
 
 
 def _where_tests_are(found: Survey, files: Iterable[str], metadata: Metadata) -> list[str]:

@@ -154,13 +154,17 @@ def test_tests_inside_a_compiled_package_get_it_built_in_the_tree(tmp_path: Path
 
 
 def test_modules_of_the_repository_are_no_packages_of_an_index(tmp_path: Path) -> None:
-    tests = "import here, beside, inner, plugins, numpy, xdist\nfrom tools_of_tests import x\n"
+    tests = "import here, beside, inner, plugins, numpy, xdist, _native, compiled\nfrom tools_of_tests import x\n"
+    tests += "import test_deep, cutlass, requests\n"
     _, runbook = written(
         tmp_path,
         {
             "pyproject.toml": '[project]\nname = "pkg"\n[tool.pytest.ini_options]\ntestpaths = ["tests"]\n',
+            "requirements.txt": "nvidia-cutlass-dsl\ntypes-requests\n",
+            "setup.py": "setup(ext_modules=[CUDAExtension(name='compiled', sources=[]), Extension('_native.x', [])])",
             "src/here/__init__.py": "",
             "plugins/a.py": "",
+            "tests/deep/inner/test_deep.py": "",
             "scripts/beside.py": "",
             "tests/test_a.py": tests,
             "tests/deep/inner/__init__.py": "",
@@ -172,7 +176,8 @@ def test_modules_of_the_repository_are_no_packages_of_an_index(tmp_path: Path) -
             "examples/test_it.py": "import optuna",
         },
     )
-    assert set(runbook.environment.extra) == {"pytest", "numpy", "scipy", "pytest-xdist"}
+    needs = {"numpy", "scipy", "pytest-xdist", "requests", "nvidia-cutlass-dsl", "types-requests"}
+    assert set(runbook.environment.extra) == {"pytest", *needs}
 
 
 def test_modules_where_pytest_is_told_to_look_are_no_packages_of_an_index(tmp_path: Path) -> None:
@@ -315,7 +320,7 @@ def test_without_tests_there_is_still_evidence(tmp_path: Path, files: dict[str, 
 
 
 def test_benches_of_one_name_are_stages_of_their_own(tmp_path: Path) -> None:
-    bench = "if __name__ == '__main__': pass\n"
+    bench = "import time\nif __name__ == '__main__': pass\n"
     _, runbook = written(tmp_path, {"test_x.py": "", **{f"benchmarks/{n}/run.py": bench for n in "abcd"}})
     assert [stage.name for stage in runbook.stages] == ["tests", "bench_run", "bench_run_1", "bench_run_2"]
 
@@ -324,3 +329,14 @@ def test_a_bench_that_reads_its_arguments_at_the_top_is_a_program_too(tmp_path: 
     bench = "import argparse\nargs = argparse.ArgumentParser().parse_args()\n"
     _, runbook = written(tmp_path, {"test_x.py": "", "bench/bench.py": bench, "bench/shapes.py": "SHAPES = [1, 2]\n"})
     assert [stage.name for stage in runbook.stages] == ["tests", "bench"]
+
+
+def test_what_lies_in_the_folder_of_a_benchmark_and_measures_nothing_is_none(tmp_path: Path) -> None:
+    files = {"tasks/basque_bench/make.py": "import argparse\nargs = argparse.ArgumentParser().parse_args()\n"}
+    _, runbook = written(tmp_path, {"test_x.py": "", **files})
+    assert [stage.name for stage in runbook.stages] == ["tests"]
+
+
+def test_a_bench_that_pytest_collects_is_run_by_it(tmp_path: Path) -> None:
+    _, runbook = written(tmp_path, {"test_x.py": "", "benchmarks/writes_test.py": "def test_it(benchmark): ..."})
+    assert runbook.stages[1].run == ["python", "-m", "pytest", "-q", "benchmarks/writes_test.py"]
