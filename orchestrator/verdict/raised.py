@@ -17,6 +17,7 @@ _BEGINS = re.compile(
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
 _SHORT_FRAME = re.compile(r"^(?P<file>\S+):(?P<line>\d+): in ")
 _SYNTAX = re.compile(r"^(?:Syntax|Indentation|Tab)Error: ")
+_NO_START = re.compile(r"\S*python\S*: (?P<said>(?:can't (?:open file|find '__main__')|No module named) .+)")
 _NAMED = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
 _LIBRARY = re.compile(r"^.*/(?:site|dist)-packages/|^.*/lib/python[\d.]+/")
 
@@ -43,33 +44,41 @@ def as_told(found: Dict[str, Any]) -> Told:
 
 
 def printed(text: str, run_id: str) -> Optional[Raised]:
-    """The last exception that `text` shows, which a Python of the run has printed."""
+    """The last exception that `text` shows, which a Python of the run has printed: of those that came up through code
+    of the tree, where there is one. What starts others, as torchrun does, adds an exception of its own to theirs.
+    """
     lines = [line[:_LONGEST_READ] for line in text.splitlines()]
-    last = next((n for n in range(len(lines) - 1, -1, -1) if _BEGINS.match(lines[n])), None)
-    if last is None:
-        return _of_no_traceback(lines, run_id)
-    begins = _BEGINS.match(lines[last])
+    begun = [n for n in range(len(lines) - 1, -1, -1) if _BEGINS.match(lines[n])]
+    found = (_of_traceback(lines[n:], run_id) for n in begun)
+    last = next(found, None)
+    if last is None or last[1]:
+        return last[0] if last else _of_no_traceback(lines, run_id) or _of_no_start(lines)
+    own = next((raised for raised, is_own in found if is_own), None)
+    return own or _of_no_traceback(lines[: begun[0]], run_id) or _of_no_start(lines) or last[0]
+
+
+def _of_traceback(lines: Sequence[str], run_id: str) -> Tuple[Raised, bool]:
+    """What the traceback tells that begins these lines, and whether it came up through code of the tree."""
+    begins = _BEGINS.match(lines[0])
     assert begins is not None
     before = begins["before"]
-    rest = [line[len(before) :] if before and line.startswith(before) else line for line in lines[last + 1 :]]
+    rest = [line[len(before) :] if before and line.startswith(before) else line for line in lines[1:]]
     if begins["conftest"]:
-        return _of_conftest(rest, begins["conftest"], run_id)
-    if begins["fatal"]:
-        return _raised([f"Fatal Python error: {begins['fatal']}"], _frames(rest)[::-1], rest, run_id)
+        return _of_conftest(rest, begins["conftest"], run_id), True
     end = next((n for n, line in enumerate(rest) if line.strip() and not line[0].isspace()), len(rest))
-    return _raised(_error(rest[end:]), _frames(rest[:end]), rest, run_id)
+    frames = _frames(rest[:end])
+    error = _error(rest[end:])
+    if begins["fatal"]:
+        frames, error = _frames(rest)[::-1], [f"Fatal Python error: {begins['fatal']}"]
+    return _raised(error, frames, rest, run_id), any(_is_own(file, run_id) for file, _ in frames)
 
 
 def sentence(raised: Raised) -> str:
-    """'ValueError: bad shape (bench.py line 5)', 'SyntaxError in nsa/core/x.py line 178: invalid syntax'."""
+    """'ValueError: bad shape (bench.py line 5)'."""
     error = raised["error"][0] if raised["error"] else "it was not said why"
     if raised["place"] is None:
         return error
-    at = placed(raised["place"])
-    if _SYNTAX.match(error):
-        name, _, message = error.partition(": ")
-        return f"{name} in {at}: {message}"
-    return f"{error} ({at})"
+    return f"{error} ({placed(raised['place'])})"
 
 
 def placed(place: str) -> str:
@@ -85,6 +94,12 @@ def _of_no_traceback(lines: Sequence[str], run_id: str) -> Optional[Raised]:
         return None
     frames = _frames(lines[max(0, last - 4) : last])
     return _raised([lines[last]], frames, lines, run_id) if frames else None
+
+
+def _of_no_start(lines: Sequence[str]) -> Optional[Raised]:
+    """What Python says of a program that it could not begin."""
+    said = next((m["said"] for m in map(_NO_START.match, reversed(lines)) if m), None)
+    return None if said is None else Raised(error=[plain(said, _LONGEST)], place=None, line="")
 
 
 def _of_conftest(rest: Sequence[str], conftest: str, run_id: str) -> Raised:
@@ -109,11 +124,15 @@ def _error(lines: Sequence[str]) -> List[str]:
 def _raised(error: Sequence[str], frames: Sequence[Tuple[str, str]], lines: Sequence[str], run_id: str) -> Raised:
     """By the innermost of the `frames` that is in the run's tree, else the innermost."""
     tree = f"/{run_id}/tree/"
-    own = [frame for frame in frames if tree in frame[0] or not frame[0].startswith(("/", "<"))]
+    own = [frame for frame in frames if _is_own(frame[0], run_id)]
     file, number = (own or list(frames) or [("", "")])[-1]
     said = [plain(line, _LONGEST) for line in error] or ["it was not said why"]
     place = f"{_short(file, tree)}:{number}" if file else None
     return Raised(error=said, place=place and plain(place), line=_source(file, number, lines))
+
+
+def _is_own(file: str, run_id: str) -> bool:
+    return f"/{run_id}/tree/" in file or not file.startswith(("/", "<"))
 
 
 def _short(file: str, tree: str) -> str:

@@ -76,7 +76,7 @@ CAUSES = (
     "KeyError: 'missing'",
     "fixture 'no_such_fixture' not found",
     "12 skipped: needs a CUDA GPU (tests/test_five.py::test_gpu[0] and 11 more)",
-    "SyntaxError in core/x.py line 178: invalid syntax",
+    "SyntaxError: invalid syntax (core/x.py line 178)",
     "the cause of 8: broken/test_b0.py",
     "the cause of 9 failures, in broken, uses_x",
     "exit code 1: ValueError: shape 3 is odd (bench.py line 3)",
@@ -124,7 +124,7 @@ def test_every_cause_is_seen_wherever_one_looks(project: Project, outcome: Outco
     assert "[stderr](stages/bench/stderr)" in report
 
     assert "five: tests/test_five.py::test_key: KeyError: 'missing' (tests/test_five.py line 15)" in outcome.stderr
-    assert outcome.stderr.count("broken: broken/test_b0.py: SyntaxError in core/x.py line 178") == 1
+    assert outcome.stderr.count("broken: broken/test_b0.py: SyntaxError: invalid syntax (core/x.py line 178)") == 1
 
 
 def test_the_result_has_it_in_fields(project: Project, outcome: Outcome) -> None:

@@ -67,7 +67,7 @@ def test_every_cause_is_on_the_terminal(width: int) -> None:
     for cause in (
         "tests failed: 2 passed, 1 failed, 8 errors, 12 skipped",
         "t.py::test_a t.py:6: assert double(2) == 4 called from t.py:2 assert 6 == 4 + where 6 = double(2)",
-        f"SyntaxError in {LONG} line 178: invalid syntax {LONG}:178: def f(: the cause of 8: b",
+        f"SyntaxError: invalid syntax ({LONG} line 178) {LONG}:178: def f(: the cause of 8: b",
         "12 skipped: needs a GPU (t.py::test_g and 11 more)",
         "bench failed: exit code 1: ValueError: bad shape (bench.py line 5) the end of its stderr: Traceback",
         "$ B='two words' tool tests",
@@ -91,7 +91,7 @@ def test_every_cause_is_in_the_report() -> None:
     for cause in (
         "- x, y blocked by bench, which is failed",
         "t.py::test_a\n\n    t.py:6: assert double(2) == 4\n    called from t.py:2\n    assert 6 == 4",
-        f"SyntaxError in {LONG} line 178: invalid syntax",
+        f"SyntaxError: invalid syntax ({LONG} line 178)",
         "The end of its stderr:\n\n    Traceback (most recent call last):\n      File",
         "What ran:\n\n    A=1 B='two words' tool tests",
     ):

@@ -39,6 +39,16 @@ Current thread 0x1 (most recent call first):
   File "{TREE}/crash.py", line 4 in boom
   File "{TREE}/crash.py", line 5 in <module>
 """
+LAUNCHER = """\
+Traceback (most recent call last):
+  File "/venv/bin/torchrun", line 10, in <module>
+    sys.exit(main())
+  File "/env/lib/python3.11/site-packages/torch/distributed/launcher/api.py", line 383, in launch_agent
+    raise ChildFailedError(
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError: 
+============================================================
+train.py FAILED
+"""
 CONFTEST = f"""\
 ImportError while loading conftest '{TREE}/tests/conftest.py'.
 tests/conftest.py:3: in <module>
@@ -55,13 +65,24 @@ E   ModuleNotFoundError: No module named 'gone'
          f'Traceback (most recent call last):\n  File "{TREE}/a.py", line 1, in f\nKeyError: \'k\'\n',
          "KeyError: 'k' (a.py line 1)"),
         ("".join(f"[rank0]: {line}\n" for line in TRACEBACK.splitlines()), "ValueError: bad shape (core/b.py line 2)"),
-        (SYNTAX, "SyntaxError in core/x.py line 178: invalid syntax"),
-        ("Traceback (most recent call last):\n" + SYNTAX, "SyntaxError in core/x.py line 178: invalid syntax"),
+        (SYNTAX, "SyntaxError: invalid syntax (core/x.py line 178)"),
+        ("Traceback (most recent call last):\n" + SYNTAX, "SyntaxError: invalid syntax (core/x.py line 178)"),
+        (f'Traceback (most recent call last):\n  File "{TREE}/a.py", line 9, in f\n    x = literal_eval(text)\n'
+         '  File "<unknown>", line 1\n    /x\n    ^\nSyntaxError: invalid syntax\n',
+         "SyntaxError: invalid syntax (a.py line 9)"),
         (FATAL, "Fatal Python error: Segmentation fault (crash.py line 4)"),
         (CONFTEST, "ModuleNotFoundError: No module named 'gone' (tests/conftest.py line 3)"),
         ('Traceback (most recent call last):\n  File "/e/lib/python3.11/site-packages/l/x.py", line 9, in c\nOSError\n',
          "OSError (l/x.py line 9)"),
         ("Traceback (most recent call last):\n", "it was not said why"),
+        ("".join(f"[rank1]: {line}\n" for line in TRACEBACK.splitlines()) + LAUNCHER,
+         "ValueError: bad shape (core/b.py line 2)"),
+        (SYNTAX + LAUNCHER, "SyntaxError: invalid syntax (core/x.py line 178)"),
+        ("/venv/bin/python: can't open file '/x/train.py': [Errno 2] No such file or directory\n" + LAUNCHER,
+         "can't open file '/x/train.py': [Errno 2] No such file or directory"),
+        ("/venv/bin/python3: No module named train\n", "No module named train"),
+        (LAUNCHER, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "
+         "(torch/distributed/launcher/api.py line 383)"),
     ],
 )  # fmt: skip
 def test_the_last_exception_that_was_printed(text: str, said: str) -> None:
@@ -147,10 +168,10 @@ def test_failures_with_one_cause_are_one() -> None:
         *({"event": "collect_error", "id": f"m{n}.py", "reason": "r", "why": w} for n, w in enumerate(missing)),
     )
     said = summary(session)
-    assert said == "b0.py could not be collected: SyntaxError in core/x.py line 178: invalid syntax (and 10 more)"
+    assert said == "b0.py could not be collected: SyntaxError: invalid syntax (core/x.py line 178) (and 10 more)"
     found = grouped_of(session)
     assert [(sentence(cause), cause["count"]) for cause in found] == [
-        ("SyntaxError in core/x.py line 178: invalid syntax", 8),
+        ("SyntaxError: invalid syntax (core/x.py line 178)", 8),
         ("ModuleNotFoundError: No module named 'gone'", 3),
     ]
     assert found[1]["of"] == ["m0.py", "m1.py", "m2.py"]
