@@ -81,7 +81,7 @@ __nsa_awaited= __nsa_wanted=0          # the job that `wait` has named; whether 
 __nsa_job=${!-} __nsa_jobs=() __nsa_job_names=() __nsa_killed=0
 __nsa_in_eval=0
 __nsa_readers=()                       # processes of `>(...)`
-__nsa_leaving=0 __nsa_status=0 __nsa_given_back=0 __nsa_code=0
+__nsa_leaving=0 __nsa_status=0 __nsa_code=0
 __nsa_trapped= __nsa_trapping=0        # the ERR trap that ran for what has failed; whether it does now
 __nsa_on_EXIT= __nsa_on_ERR= __nsa_on_DEBUG= __nsa_on_RETURN= __nsa_traced=
 __nsa_free=3 __nsa_next=4 __nsa_inherited=
@@ -383,10 +383,6 @@ __nsa_fails() {
   case ${FUNCNAME[1]-} in __nsa_* | wait | trap | */*) return "$1" ;; esac
   __nsa_status=$1
   if (( __nsa_wanted )); then return "$1"; fi
-  if (( __nsa_given_back )); then # `$?` was only given back to a trap of the script's
-    __nsa_given_back=0 __nsa_trapped=none
-    return "$1"
-  fi
   __nsa_trapped=
   if [[ $BASHPID != "$__nsa_shell" ]]; then __nsa_enter "${__nsa_codes[*]}"; fi
   if (( ! __nsa_failed )); then
@@ -514,7 +510,6 @@ __nsa_soon_ends() {
 
 # `$?` as it was, for what the script has set as a trap.
 __nsa_give_back() {
-  if (( __nsa_status )); then __nsa_given_back=1; fi
   return "$__nsa_status"
 }
 
@@ -676,21 +671,26 @@ __nsa_remember() {
   __nsa_install "$1"
 }
 
-# Sets the trap $1: what is recorded, then what the script has set, in the same line, for LINENO counts from it. fd 199 tells __nsa_before that this is none of it.
+# Sets the trap $1: what is recorded, then what the script has set, in the same line, for LINENO counts from it. fd 199
+# tells the DEBUG trap that this is none of it.
+# `&& :` leaves `$?` as it is without a failure of its own, with which `set -e` would end the script before its trap.
 __nsa_install() {
   local own=__nsa_on_$1 text
   case $1 in
-    EXIT) text='{ __nsa_leaves "$?" "${1-}"; } 199</dev/null 2>/dev/null' ;;
-    ERR) text='{ __nsa_fails "$?" "$LINENO" "${1-}" "$BASH_COMMAND"; } 199</dev/null 2>/dev/null' ;;
+    EXIT) text='{ __nsa_leaves "$?" "${1-}" && :; } 199</dev/null 2>/dev/null' ;;
+    ERR) text='{ __nsa_fails "$?" "$LINENO" "${1-}" "$BASH_COMMAND" && :; } 199</dev/null 2>/dev/null' ;;
     RETURN) text='{ __nsa_returns "$?" "${1-}"; } 199</dev/null 2>/dev/null' ;;
     DEBUG) text='{ __nsa_before "$?" "$LINENO" "${1-}" "$_"; } 2>/dev/null' ;;
   esac
   if [[ -n ${!own} && $1 == EXIT ]]; then
     text+="; ${!own}"$'\n{ __nsa_left "$?" "${1-}"; } 199</dev/null 2>/dev/null'
   elif [[ -n ${!own} ]]; then
-    local begin=__nsa_give_back end=
-    if [[ $1 == ERR ]]; then begin=__nsa_traps end='{ __nsa_has_trapped; } 199</dev/null'; fi
-    text+="; if { __nsa_is_own $1; } 199</dev/null; then { $begin; } 199</dev/null; ${!own}"$'\n'"$end"$'\nfi'
+    local begin=__nsa_give_back end= outside=
+    case $1 in
+      ERR) begin=__nsa_traps end='{ __nsa_has_trapped; } 199</dev/null' ;;
+      DEBUG) outside='[[ ! -e /dev/fd/199 ]] && ' ;;
+    esac
+    text+="; if $outside{ __nsa_is_own $1; } 199</dev/null; then { $begin && :; } 199</dev/null; ${!own}"$'\n'"$end"$'\nfi'
   fi
   builtin trap -- "$text" "$1"
 }

@@ -177,6 +177,8 @@ HONEST: Mapping[str, str] = {
     "own_traps": "trap 'echo bye $?' EXIT; trap 'echo int' INT; trap; f() { trap 'echo back' RETURN; }; f",
     "own_err_trap": "trap 'echo oops' ERR; f() { if false; then :; fi; }; f; echo on",
     "own_debug_trap": "n=0; trap 'n=$((n+1))' DEBUG; echo a; echo b; trap - DEBUG; [ $n -gt 1 ] && echo counted",
+    "strict_own_traps": "set -eE; trap 'echo bye $?' EXIT; trap 'echo oops $?' ERR; (exit 3); echo never",
+    "strict_debug_trap": "set -eT; trap 'echo $? $BASH_COMMAND' DEBUG; if [[ -n '' ]]; then :; else x=1; fi; echo on",
     "nounset": "set -u; f() { echo $#; }; f; a=(); echo ${#a[@]}; b=1; echo $b",
     "nounset_and_tests": "set -eu; x=$(grep a /dev/null || true); f() { false || echo no; }; f; (false) || echo $x",
     "descriptors": "exec 3>out; echo a >&3; exec 3>&-; exec 4< <(echo b); read -r x <&4; echo $x; echo c | cat",
