@@ -26,7 +26,7 @@ from .stage import test_around
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
-    from typing import Any, Callable
+    from typing import Any, Callable, Iterator
 
     from .stage import Config, Notes
 
@@ -77,6 +77,8 @@ class End:
         error = exc_info()[1]
         if not code and not self._code and error is not None:
             self._look_at_end_of(error)
+        elif error is not None:
+            code = _of_the_target(error, code)
         if code & 0xFF:
             self._tell(code)
         else:
@@ -177,13 +179,30 @@ class End:
         return not os.path.isabs(first) or first.startswith(self._folders)
 
 
+def _of_the_target(error: BaseException, code: int) -> int:
+    """What `multiprocessing` would have returned of its target, where Python itself has failed to end the threads: those
+    of the pool from one of which the process was forked are gone.
+    """
+    for frame in _frames(error):
+        if is_of(frame, "multiprocessing") and frame.f_code.co_name == "_bootstrap":
+            return int(frame.f_locals.get("exitcode", code))
+    return code
+
+
+def _frames(error: BaseException) -> Iterator[FrameType]:
+    """Those that an exception came out of, the innermost last."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        yield traceback.tb_frame
+        traceback = traceback.tb_next
+
+
 def _raised_in(error: BaseException) -> FrameType | None:
     """The innermost frame, but for this package's own, that an exception came out of."""
-    traceback, frame = error.__traceback__, None
-    while traceback is not None:
-        frame = frame if is_of(traceback.tb_frame, OWN) else traceback.tb_frame
-        traceback = traceback.tb_next
-    return frame
+    found = None
+    for frame in _frames(error):
+        found = found if is_of(frame, OWN) else frame
+    return found
 
 
 def _watch_exits(tell: Callable[[object, BaseException], None]) -> None:

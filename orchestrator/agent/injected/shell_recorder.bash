@@ -169,7 +169,8 @@ __nsa_before() {
     __nsa_write enters 0 "$2" "$BASH_COMMAND" ''
   fi
   if [[ $BASH_COMMAND == "${__nsa_unit[*]-}" ]] && (( ${#FUNCNAME[@]} == __nsa_depth + 1 )); then
-    __nsa_depth=${#FUNCNAME[@]} # the function that was called begins
+    __nsa_depth=${#FUNCNAME[@]} # the function that was called begins: PIPESTATUS is still of what was before
+    __nsa_settled=$__nsa_count
     return 0
   fi
   case $BASH_COMMAND in
@@ -187,6 +188,7 @@ __nsa_before() {
     [[ ${!-} != "$__nsa_job" || (-n $__nsa_again && $__nsa_again == *$'\n'"${__nsa_unit[*]-}"$'\n'*) ]]; then
     __nsa_settle "$1" "$BASH_COMMAND" "$3"
   fi
+  if (( __nsa_trapping )); then return 0; fi # what has failed is what may end the script
   if [[ $BASH_COMMAND == */* ]]; then __nsa_look_for_sh "$BASH_COMMAND"; fi
   case $BASH_COMMAND in
     for\ * | case\ * | select\ *) return 0 ;; # which runs nothing by itself
@@ -226,7 +228,7 @@ __nsa_leaves_eval() {
 }
 
 # A script that names /bin/sh is run by a sh that is recorded: by a function of its name, for nothing else has its place in
-# redirections, pipes and conditions. $1 the command
+# redirections, pipes and conditions. It fails where it is called, and not inside (`&& :`). $1 the command
 __nsa_look_for_sh() {
   local word=$1 line= run=
   while [[ $word =~ ^[A-Za-z_][A-Za-z0-9_]*=[^[:space:]\"\'\`\$]*[[:space:]]+(.*) ]]; do word=${BASH_REMATCH[1]}; done
@@ -243,7 +245,7 @@ __nsa_look_for_sh() {
     run="\"$__nsa_sh\" ${BASH_REMATCH[4]} \"$word\""
   fi
   if [[ -n $run ]]; then
-    eval "function $word { { local -; set +x; } 2>/dev/null; { $run \"\$@\" 199<&-; } 199</dev/null; }"
+    eval "function $word { { local -; set +x; } 2>/dev/null; { $run \"\$@\" 199<&- && :; } 199</dev/null; }"
   elif builtin declare -F -- "$word" >/dev/null; then
     builtin unset -f -- "$word"
   fi
@@ -698,7 +700,7 @@ __nsa_install() {
 # Whether the script's own trap $1 would run here, without the tracing that is on for the recorder's.
 __nsa_is_own() {
   local owner=__nsa_owner_$1 level=__nsa_level_$1
-  case ${FUNCNAME[1]-} in __nsa_* | wait | trap) return 1 ;; esac
+  case ${FUNCNAME[1]-} in __nsa_* | wait | trap | */*) return 1 ;; esac
   [[ $1 != ERR || -z $__nsa_trapped ]] || return 1
   [[ " $__nsa_traced " == *" $1 "* ]] || (( ${#FUNCNAME[@]} - 1 <= ${!level} )) && [[ ${!owner} == "$BASHPID" ]]
 }

@@ -162,6 +162,7 @@ HONEST: Mapping[str, str] = {
     "pipefail_tested": "set -o pipefail; if false | cat; then echo a; else echo b; fi",
     "log_that_tests": 'log() { [ -n "$QUIET" ] && echo "$1"; }; log a; echo on',
     "status_of_a_function": "f() { false; }; f; rc=$?; [ $rc = 1 ] && echo one",
+    "function_after_a_condition": "f() { ./odd.sh 2; }; if [ $# = 1 ]; then false; fi\nf\necho on",
     "function_tested": "f() { false; return 2; }; f || echo two",
     "awaited": "true & false & p=$!; wait $p || echo it failed",
     "awaited_in_turn": 'for i in 0 1; do (exit $i) & p+=($!); done; n=0; for q in "${p[@]}"; do wait $q || n=1; done; '
@@ -177,7 +178,7 @@ HONEST: Mapping[str, str] = {
     "own_traps": "trap 'echo bye $?' EXIT; trap 'echo int' INT; trap; f() { trap 'echo back' RETURN; }; f",
     "own_err_trap": "trap 'echo oops' ERR; f() { if false; then :; fi; }; f; echo on",
     "own_debug_trap": "n=0; trap 'n=$((n+1))' DEBUG; echo a; echo b; trap - DEBUG; [ $n -gt 1 ] && echo counted",
-    "strict_own_traps": "set -eE; trap 'echo bye $?' EXIT; trap 'echo oops $?' ERR; (exit 3); echo never",
+    "strict_own_traps": "if bash strict.sh; then exit 1; fi; if bash strict.sh sub; then exit 1; fi; echo as it should",
     "strict_debug_trap": "set -eT; trap 'echo $? $BASH_COMMAND' DEBUG; if [[ -n '' ]]; then :; else x=1; fi; echo on",
     "nounset": "set -u; f() { echo $#; }; f; a=(); echo ${#a[@]}; b=1; echo $b",
     "nounset_and_tests": "set -eu; x=$(grep a /dev/null || true); f() { false || echo no; }; f; (false) || echo $x",
@@ -203,6 +204,9 @@ FILES = {
     "odd.sh": "#!/bin/sh\nexit $(( $1 % 2 ))\n",
     "lib.sh": 'pipes() { ./fails.sh | cat; }\nwarns() { "$@" || warn $*; }\nwarn() { echo $*; }\n',
     "ends.sh": "echo on\n./fails.sh\n",
+    "strict.sh": "set -Eeuo pipefail\ntrap 'echo bye $?' EXIT\ntrap 'oops $? in $LINENO' ERR\n"
+    "oops() {\n  echo $*\n  echo ${FUNCNAME[1]}\n}\n"
+    "f() { ./odd.sh 1; }\nif [ $# = 1 ]; then x=$(./fails.sh); fi\nf\necho never\n",
     "loses.sh": "echo on\nfalse\necho off\n",
     "Makefile": "good:\n\t@echo $(words $(MAKEFILE_LIST)) | cat\npipes:\n\t./fails.sh | cat\n",
 }

@@ -107,3 +107,30 @@ def test_who_asks_for_a_package_is_told_from_who_fails(tmp_path: Path) -> None:
     for source in ("import none_such", "sys.argv = ['-c']\nimport ours.none_such", "sys.argv = ['-c']\n1 / 0"):
         (tmp_path / "notes").unlink()
         assert not told(tmp_path, source)[1][0]["asks"]
+
+
+@pytest.mark.parametrize(("target", "codes"), [("print", []), ("fails", [1]), ("leaves_by_exit", [3])])
+def test_a_process_that_was_forked_in_a_pool_of_threads_ends_as_its_target(
+    tmp_path: Path, target: str, codes: list[int]
+) -> None:
+    """Python itself fails to end the threads there, whatever the target did."""
+    _, ends = told(
+        tmp_path,
+        f"""
+import multiprocessing, os
+from concurrent.futures import ThreadPoolExecutor
+def fails(): raise ValueError
+def leaves_by_exit(): sys.exit(3)
+def ends(code, leave=os._exit):
+    end.leaves_by(code)
+    leave(code)
+os._exit = ends
+def run():
+    child = multiprocessing.get_context("fork").Process(target={target})
+    child.start()
+    child.join()
+with ThreadPoolExecutor() as pool:
+    pool.submit(run).result()
+""",
+    )
+    assert [end["code"] for end in ends] == codes
