@@ -301,6 +301,43 @@ def _many(root: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"number {i}\n")
 
+TRAPS = """
+# Runs itself as one that fails, and looks for what its traps have said; as bats runs tests.
+oops() {
+  echo "oops $1"
+  echo "in ${FUNCNAME[1]}"
+}
+fails() { [ "$1" = none ]; }
+if [[ ${1-} == inner ]]; then
+  set -ETeuo pipefail
+  trap 'echo "bye $?"' EXIT
+  trap 'oops $?' ERR
+  trap 'n=$((${n-0} + $?))' DEBUG
+  if [[ -n ${none-} ]]; then echo no; else echo yes; fi
+  fails some
+  echo never
+fi
+if [ $# = 2 ]; then echo no; fi
+fails none
+if said=$(bash "$0" inner); then exit 1; fi
+[[ $said == *yes*"oops 1"*"bye 1"* && $said != *never* ]] || { echo "$said"; exit 2; }
+echo traps have run
+"""
+THREADED = """
+# Python ends such processes with 1, whatever they did (it joins a thread that is not there): as evaluations of code have it.
+import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
+fork = multiprocessing.get_context("fork")
+def square(x, results): results.put(x * x)
+def run(x):
+    results = fork.SimpleQueue()
+    child = fork.Process(target=square, args=(x, results))
+    child.start()
+    child.join()
+    return results.get()
+with ThreadPoolExecutor() as pool: print(sum(pool.map(run, range(3))))
+"""
+
 
 SHELLS = [
     _script("odd_strict", "a careful script: traps, functions, arrays, a coprocess, process substitution", STRICT),
@@ -311,6 +348,7 @@ SHELLS = [
     _script("odd_jobs", "jobs in the background, waited for or ended", JOBS),
     _script("odd_traced", "a traced script, with words that only look like failures", TRACED),
     _script("odd_server", "a server in the background, ended by a trap", SERVER),
+    _script("odd_traps", "traps of a script's own under set -e, of its end, failures and each command", TRAPS),
     _lines("odd_lines", "lines with a continued one, a comment, a here-document and a loop",
            "# a comment\npython -c \\\n  'print(1)'\nfor i in 1 2; do\n  echo $i\ndone\ncat <<'END'\n$x ${y}\nEND\n"
            "grep -c none /dev/null || echo none\nx=$(grep none /dev/null || true)\n"
@@ -341,6 +379,7 @@ PYTHONS = [
             MAKES_ENVIRONMENT, expect={"tests": {"min_passed": 1}}, files={"odd_made_environment/test_it.py":
             "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): self.assertEqual(len('a'), 1)\n"}),
     _python("odd_forks", "forks, one that executes another program, and a daemon thread", FORKS),
+    _python("odd_threaded", "processes that threads of a pool fork", THREADED),
     _python("odd_dev_mode", "Python's development mode, warnings as errors, isolated of the user", "print(1)\n",
             "-X", "dev", "-W", "error", "-s", "-B", "-u"),
     _python("odd_isolated", "Python's isolated mode", "import sys\nprint(sys.flags.isolated)\n", "-I"),
