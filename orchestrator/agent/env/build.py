@@ -163,7 +163,7 @@ class Builder:
         try:
             return uv.resolve(python, requirements, settings, self._progress, *narrowed)
         except Failure as own:
-            if not indexes or settings.cut_off:
+            if not indexes or settings.cut_off or not any(name in str(own) for name in self._request["pins"]):
                 raise
             self._progress.say(f"the pod's own package index does not have it all: adding {listing(indexes)}")
             try:

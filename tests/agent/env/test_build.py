@@ -149,11 +149,17 @@ def test_the_pods_pip_configuration_file_is_uvs_too(pod: EnvPod, tmp_path: Path,
 
 def test_the_tables_index_is_asked_only_for_what_the_pods_own_lacks(pod: EnvPod, tmp_path: Path) -> None:
     builds = make_index(tmp_path / "builds", [make_wheel(tmp_path / "files", "special", "2.0+cpu")])
-    asked = request("special==2.0+cpu", "tool", indexes=[builds])
+    asked = request("special==2.0+cpu", "tool", indexes=[builds], pins={"special": "2.0+cpu"})
     ended = pod.wait(pod.start(asked))
     assert ended["state"] == "built"
     assert any("adding " + builds[:70] in line["text"] for line in ended["progress"])  # long ones are cut
     assert pod.check(asked)["environment"]["packages"] == {"part": "1.5", "special": "2.0+cpu", "tool": "2.0"}
+
+
+def test_the_tables_index_is_not_asked_for_what_it_is_not_for(pod: EnvPod) -> None:
+    nowhere = "http://127.0.0.1:9/simple"
+    sentence = pod.refused(request("part==1.5", "tool==7", indexes=[nowhere], pins={"part": "1.5"}))
+    assert sentence.startswith("nothing fits: ") and "tool==7" in sentence and nowhere not in sentence
 
 
 def test_a_cuda_build_for_a_pod_without_cuda_is_refused_before_it_is_installed(pod: EnvPod, tmp_path: Path) -> None:
