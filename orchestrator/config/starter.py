@@ -113,6 +113,8 @@ def _stages(found: Survey, suffix: str) -> Iterator[str]:
     where = [f"    cwd: {_word(found.project)}"] if found.project else []
     if found.tests:
         yield from _tests(found, suffix, where)
+    elif found.other_tests:
+        yield from _other_tests(found, suffix, where)
     else:
         yield from _import(found, suffix, where)
     names: set[str] = set()
@@ -173,6 +175,15 @@ def _tests(found: Survey, suffix: str, where: list[str]) -> Iterator[str]:
         yield "    expect:"
         yield "      tests: {min_passed: 1}"
         yield "      device: cuda      # kernels must have been launched on the GPU"
+
+
+def _other_tests(found: Survey, suffix: str, where: list[str]) -> Iterator[str]:
+    yield "  # No tests for pytest were found. The closing lines of other runners are read too."
+    yield f"  - name: tests{suffix}"
+    yield from where
+    yield "    shell: |"
+    yield from (f"      {line}" for line in found.other_tests)
+    yield f"    expect: {{artifacts: [{{path: tests{suffix}.txt, from: stdout}}]}}"
 
 
 def _pytest(found: Survey) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
 
+from orchestrator.config import other_tests
 from orchestrator.config.metadata import FILES, Metadata
 from orchestrator.config.read import parsed, text_of
 
@@ -49,7 +50,7 @@ class Survey:
     requirements of the project and its tests, `unread` such as are no plain ones, `unnamed` those of developers that no
     test names, `build_needs` those of setup.py, none without one; `discovered` is the package or module at the top that
     setuptools has to find by itself. `cuda_tests` are those of the `tests` files that mention CUDA or Triton, `skips`
-    the reasons that tests give to be skipped.
+    the reasons that tests give to be skipped, `other_tests` a shell's lines that run tests which are none of pytest's.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Survey:
     tests: list[str] = field(default_factory=list)
     test_files: int = 0
     cuda_tests: list[str] = field(default_factory=list)
+    other_tests: list[str] = field(default_factory=list)
     benches: list[str] = field(default_factory=list)
     cuda_benches: list[str] = field(default_factory=list)
     modules: set[str] = field(default_factory=set)
@@ -78,6 +80,7 @@ class Survey:
         parts += ["a compiled extension"] if self.extension else []
         parts += [f"{self.test_files} test files" if self.test_files != 1 else "1 test file"]
         parts += [f"{len(self.cuda_tests)} of them for CUDA or Triton"] if self.cuda_tests else []
+        parts += [f"tests for {self.other_tests[-1].split()[0]}"] if self.other_tests else []
         parts += [f"{len(self.benches)} benches" if len(self.benches) != 1 else "1 bench"] if self.benches else []
         parts += [" and ".join(sorted(self.modules))] if self.modules else []
         return ", ".join(parts)
@@ -107,6 +110,9 @@ def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: s
         found.discovered = next(iter(found.packages or modules), "")
     _look_at_python(root, own, found)
     found.tests = _where_tests_are(found, own, metadata)
+    if not found.tests:
+        inside_project = (str(PurePosixPath(file).relative_to(project or ".")) for file in own)
+        found.other_tests = other_tests.lines(root / (project or ""), inside_project)
     found.build_needs = metadata.build_needs
     texts = {path: text_of(root / path) for path in _around_tests(own, found)}
     needs = metadata.requirements(lambda name: any(_names(text, name) for text in (*texts.values(), metadata.pytest)))

@@ -319,6 +319,25 @@ def test_without_tests_there_is_still_evidence(tmp_path: Path, files: dict[str, 
     assert stage.expect["artifacts"]
 
 
+@pytest.mark.parametrize(
+    ("files", "last"),
+    [
+        ({"CMakeLists.txt": "project(x)\nif (T)\n  enable_testing()\nendif ()\n", "Makefile": "test:\n"}, "ctest"),
+        ({"CMakeLists.txt": "project(x) # enable_testing()\n", "Makefile": "test := 1\nall:\ncheck: all\n"}, "make check"),
+        ({"test/a.bats": "", "test/more/b.bats": "", "docs/conf.py": ""}, "bats test"),
+    ],
+)
+def test_tests_that_are_none_of_pytests_are_run_by_their_runner(
+    tmp_path: Path, files: dict[str, str], last: str
+) -> None:
+    text, runbook = written(tmp_path, files)
+    (stage,) = runbook.stages
+    assert stage.name == "tests" and stage.expect["artifacts"]
+    assert stage.shell is not None and stage.shell.splitlines()[-1].startswith(last)
+    written(tmp_path, {"tests/test_x.py": "def test(): ..."})
+    assert survey(tmp_path)[0].other_tests == []
+
+
 def test_benches_of_one_name_are_stages_of_their_own(tmp_path: Path) -> None:
     bench = "import time\nif __name__ == '__main__': pass\n"
     _, runbook = written(tmp_path, {"test_x.py": "", **{f"benchmarks/{n}/run.py": bench for n in "abcd"}})
