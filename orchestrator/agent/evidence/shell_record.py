@@ -104,7 +104,6 @@ class ShellRecord:
         self._begins = {line.shell: line for line in lines if line.how == "enters"}
         self._entered: Dict[int, Line] = {}
         self._passed: Dict[int, List[Line]] = {}
-        self._trapped: Dict[int, Tuple[Line, Optional[Failure]]] = {}
         self._scripts: Optional[Scripts] = None
         self._fates: Dict[object, Optional[Fate]] = {}
         for line in lines:
@@ -132,7 +131,7 @@ class ShellRecord:
             same = (line.command, line.file, line.line)
             self.failures = [f for f in self.failures if (f.line.command, f.line.file, f.line.line) != same]
         elif line.how == "passed":
-            inner = self._claim(line) or self._take_trapped(line)
+            inner = self._claim(line)
             if inner and _is_of_another(line):
                 line = line.at(inner)._replace(place=inner.place, way=inner.way + line.way)
             self._passed.setdefault(line.parent, []).append(line)
@@ -207,15 +206,6 @@ class ShellRecord:
         if not tested_by_trap(self._scripts_read(), line.more, "ERR"):
             named = line.at(inner) if inner and _is_of_another(line) else line
             self.failures.append(Failure(named._replace(how="untested"), inner))
-            self._trapped[line.shell] = line, self.failures[-1]
-
-    def _take_trapped(self, line: Line) -> Optional[Line]:
-        """What had a status first by which a shell ends: an ERR trap ran before, which leaves that to `set -e`."""
-        trapped, failure = self._trapped.pop(line.shell, (line, None))
-        if failure is None or (trapped.code, trapped.line, trapped.place) != (line.code, line.line, line.place):
-            return None
-        self.failures = [each for each in self.failures if each is not failure]
-        return failure.inner
 
     def _judge(
         self, line: Line, runner: Line, calls: Sequence[Call], *, tested: bool, inner: Optional[Line] = None

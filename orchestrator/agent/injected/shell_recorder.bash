@@ -141,7 +141,7 @@ __nsa_enter() {
   __nsa_parent=$__nsa_shell __nsa_shell=$BASHPID
   __nsa_unit=() __nsa_open=0 __nsa_whole=1 __nsa_begun=0 __nsa_seen=$1 __nsa_failed=0 __nsa_bad=0
   __nsa_job=${!-} __nsa_jobs=() __nsa_job_names=() __nsa_in_eval=0 __nsa_readers=() __nsa_killed=0
-  __nsa_on_EXIT= __nsa_leaving=0
+  __nsa_on_EXIT= __nsa_leaving=0 __nsa_trapping=0
   __nsa_look_at_descriptors
   __nsa_install EXIT
 }
@@ -168,6 +168,7 @@ __nsa_before() {
     __nsa_enter "${__nsa_codes[*]}"
     __nsa_write enters 0 "$2" "$BASH_COMMAND" ''
   fi
+  if (( __nsa_trapping )); then return 0; fi # what has failed may end the script, or be asked for after the trap
   if [[ $BASH_COMMAND == "${__nsa_unit[*]-}" ]] && (( ${#FUNCNAME[@]} == __nsa_depth + 1 )); then
     __nsa_depth=${#FUNCNAME[@]} # the function that was called begins: PIPESTATUS is still of what was before
     __nsa_settled=$__nsa_count
@@ -188,7 +189,6 @@ __nsa_before() {
     [[ ${!-} != "$__nsa_job" || (-n $__nsa_again && $__nsa_again == *$'\n'"${__nsa_unit[*]-}"$'\n'*) ]]; then
     __nsa_settle "$1" "$BASH_COMMAND" "$3"
   fi
-  if (( __nsa_trapping )); then return 0; fi # what has failed is what may end the script
   if [[ $BASH_COMMAND == */* ]]; then __nsa_look_for_sh "$BASH_COMMAND"; fi
   case $BASH_COMMAND in
     for\ * | case\ * | select\ *) return 0 ;; # which runs nothing by itself
@@ -270,7 +270,7 @@ __nsa_settle() {
   __nsa_begun=0 __nsa_seen=${__nsa_codes[*]}
   if (( __nsa_failed )); then
     local kind=$__nsa_failed_as
-    if [[ -n $reads && $kind != trapped ]]; then kind=tested; fi # before 5.1 bash names what the trap does
+    if [[ -n $reads ]]; then kind=tested; fi
     if (( __nsa_leaving )); then # where bash does not say which command runs
       kind=cleanup __nsa_failed_by=$__nsa_on_EXIT __nsa_failed_first=
     fi

@@ -179,6 +179,7 @@ HONEST: Mapping[str, str] = {
     "own_err_trap": "trap 'echo oops' ERR; f() { if false; then :; fi; }; f; echo on",
     "own_debug_trap": "n=0; trap 'n=$((n+1))' DEBUG; echo a; echo b; trap - DEBUG; [ $n -gt 1 ] && echo counted",
     "strict_own_traps": "if bash strict.sh; then exit 1; fi; if bash strict.sh sub; then exit 1; fi; echo as it should",
+    "asked_after_an_err_trap": "trap 'echo oops' ERR; python fails.py; rc=$?; if [ $rc != 5 ]; then exit 1; fi; echo five",
     "strict_debug_trap": "set -eT; trap 'echo $? $BASH_COMMAND' DEBUG; if [[ -n '' ]]; then :; else x=1; fi; echo on",
     "nounset": "set -u; f() { echo $#; }; f; a=(); echo ${#a[@]}; b=1; echo $b",
     "nounset_and_tests": "set -eu; x=$(grep a /dev/null || true); f() { false || echo no; }; f; (false) || echo $x",
