@@ -20,6 +20,7 @@ _MOST_GROUPS = 50
 _MOST_PLACES = 20
 _UNSEEN = {"not collected": "written, but not collected", "ignored": "ignored by pytest"}
 """Of what pytest itself never saw as a test: the words that a reason begins with, and what they are called."""
+_NOT_FOUND = re.compile(r"ERROR: (?:file or directory )?not found: (.+)")
 
 Pattern = NewType("Pattern", str)
 Least = NewType("Least", int)
@@ -263,7 +264,9 @@ def collected_nothing(case: Case) -> Optional[str]:
         return f"pytest collected nothing: {id_} skipped itself: {reason}"
     if session.deselected:
         return f"pytest collected nothing: all {count(len(session.deselected), 'test')} deselected"
-    return "pytest collected nothing"
+    said = next(filter(None, map(_NOT_FOUND.match, reversed(case.ends["stderr"].splitlines()))), None)
+    why = said and said[1].rpartition(f"/{case.run.directory.name}/tree/")
+    return f"pytest collected nothing{': not found: ' + plain(why[2]) if why else ''}"
 
 
 def too_few(case: Case) -> Optional[str]:

@@ -113,7 +113,7 @@ TESTS = [
     tests("subtest_skips", "skipped", "half of it", SUBTEST_SKIPS),
     tests("missing_file", "blocked", "missing_file/test_it.py is not in the commit", ""),
     tests("no_tests", "blocked", "pytest collected nothing", "def helper(): pass"),
-    tests("wrong_id", "blocked", "pytest collected nothing", TWO, id="::test_z"),
+    tests("wrong_id", "blocked", r"collected nothing: not found: wrong_id/test_it\.py::test_z", TWO, id="::test_z"),
     tests("all_deselected", "blocked", "2 tests deselected", TWO, "-k", "nothing"),
     tests("deselected", "skipped", "1 test deselected.*test_b", TWO, "-k", "test_a"),
     tests("allowed_deselection", "passed", "", TWO, "-k", "test_a", tests={"allow_skips": ["^deselected:.*test_b"]}),
