@@ -18,7 +18,7 @@ _FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
 _SHORT_FRAME = re.compile(r"^(?P<file>\S+):(?P<line>\d+): in ")
 _SYNTAX = re.compile(r"^(?:Syntax|Indentation|Tab)Error: ")
 _NO_START = re.compile(r"\S*python\S*: (?P<said>(?:can't (?:open file|find '__main__')|No module named) .+)")
-_NAMED = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
+_NAMED = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?::(?: .*)?)?$")
 _LIBRARY = re.compile(r"^.*/(?:site|dist)-packages/|^.*/lib/python[\d.]+/")
 
 
@@ -108,8 +108,8 @@ def _of_conftest(rest: Sequence[str], conftest: str, run_id: str) -> Raised:
     located = [m for m in map(_FRAME.match, error) if m]
     short = [(m["file"], m["line"]) for m in map(_SHORT_FRAME.match, rest) if m]
     frames = [(m["file"], m["line"]) for m in located] or short or [(conftest, "1")]
-    said = [line for line in error if _NAMED.match(line)] or error
-    return _raised(said[-1:], frames, rest, run_id)
+    named = [n for n, line in enumerate(error) if _NAMED.match(line)]
+    return _raised(_error(error[named[-1] if named else -1 :])[:1], frames, rest, run_id)
 
 
 def _frames(lines: Sequence[str]) -> List[Tuple[str, str]]:
@@ -117,6 +117,10 @@ def _frames(lines: Sequence[str]) -> List[Tuple[str, str]]:
 
 
 def _error(lines: Sequence[str]) -> List[str]:
+    """Its lines up to a blank one; where the first holds no more than its name, the first that says something."""
+    if lines and lines[0].rstrip().endswith(":"):
+        said = next((line.strip() for line in lines[1:_MOST_LINES] if re.search(r"\w", line)), "")
+        return [f"{lines[0].rstrip()} {said}".rstrip()]
     blank = next((n for n, line in enumerate(lines) if not line.strip()), len(lines))
     return list(lines[: min(blank, _MOST_LINES)])
 

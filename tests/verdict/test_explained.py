@@ -71,6 +71,8 @@ E   ModuleNotFoundError: No module named 'gone'
          '  File "<unknown>", line 1\n    /x\n    ^\nSyntaxError: invalid syntax\n',
          "SyntaxError: invalid syntax (a.py line 9)"),
         (FATAL, "Fatal Python error: Segmentation fault (crash.py line 4)"),
+        (CONFTEST.replace("E   ModuleNotFoundError: No", "E   ImportError: \nE       No") + "E       Install it.\n",
+         "ImportError: No module named 'gone' (tests/conftest.py line 3)"),
         (CONFTEST, "ModuleNotFoundError: No module named 'gone' (tests/conftest.py line 3)"),
         ('Traceback (most recent call last):\n  File "/e/lib/python3.11/site-packages/l/x.py", line 9, in c\nOSError\n',
          "OSError (l/x.py line 9)"),
@@ -81,7 +83,7 @@ E   ModuleNotFoundError: No module named 'gone'
         ("/venv/bin/python: can't open file '/x/train.py': [Errno 2] No such file or directory\n" + LAUNCHER,
          "can't open file '/x/train.py': [Errno 2] No such file or directory"),
         ("/venv/bin/python3: No module named train\n", "No module named train"),
-        (LAUNCHER, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "
+        (LAUNCHER, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: train.py FAILED "
          "(torch/distributed/launcher/api.py line 383)"),
     ],
 )  # fmt: skip
