@@ -21,5 +21,6 @@ def lines(folder: Path, files: Iterable[str]) -> list[str]:
     target = _TARGET.search(text_of(folder / "Makefile"))
     if target:
         return [f"make {target[1]}"]
-    beside = sorted({PurePosixPath(file).parent for file in files if file.endswith(".bats")}, key=lambda p: len(p.parts))
-    return [f"bats {shlex.quote(str(beside[0]))}"] if beside else []
+    folders = {PurePosixPath(file).parent for file in files if file.endswith(".bats")}
+    top = min(folders, key=lambda folder: (len(folder.parts), folder), default=None)
+    return [f"bats {shlex.quote(str(top))}"] if top is not None else []

@@ -267,7 +267,7 @@ def _is_tests(path: PurePosixPath, text: str, project: str) -> bool:
 
 
 def _is_bench(path: PurePosixPath, text: str) -> bool:
-    """By its name; by a folder's only what speaks of time too, as a folder of a benchmark's tasks is called so as well."""
+    """By its name; by a folder's only what speaks of time too: one of a benchmark's tasks is called so as well."""
     if path.stem.startswith("__"):
         return False
     in_folder = any(map(_BENCH.fullmatch, path.parent.parts))

@@ -324,7 +324,7 @@ if said=$(bash "$0" inner); then exit 1; fi
 echo traps have run
 """
 THREADED = """
-# Python ends such processes with 1, whatever they did (it joins a thread that is not there): as evaluations of code have it.
+# Python ends such processes with 1, whatever they did (it joins a thread that is not there).
 import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
 fork = multiprocessing.get_context("fork")

@@ -45,7 +45,7 @@ Traceback (most recent call last):
     sys.exit(main())
   File "/env/lib/python3.11/site-packages/torch/distributed/launcher/api.py", line 383, in launch_agent
     raise ChildFailedError(
-torch.distributed.elastic.multiprocessing.errors.ChildFailedError: 
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\x20
 ============================================================
 train.py FAILED
 """

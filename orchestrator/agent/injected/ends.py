@@ -180,7 +180,7 @@ class End:
 
 
 def _of_the_target(error: BaseException, code: int) -> int:
-    """What `multiprocessing` would have returned of its target, where Python itself has failed to end the threads: those
+    """What `multiprocessing` would have returned of its target, where Python has failed to end the threads: those
     of the pool from one of which the process was forked are gone.
     """
     for frame in _frames(error):
