@@ -200,11 +200,7 @@ def _project_folders(root: Path, files: Iterable[str]) -> list[str]:
     if PurePosixPath() in folders:
         return [""]
     near = [str(folder) for folder in folders if len(folder.parts) <= 2]
-    tested = [
-        name
-        for name in near
-        if any(_below(file, name) and is_test_file(PurePosixPath(file)) for file in files)
-    ]
+    tested = [name for name in near if any(_below(file, name) and is_test_file(PurePosixPath(file)) for file in files)]
     if len(near) <= 1:
         return near
     told = {name: Metadata(root / name) for name in near}

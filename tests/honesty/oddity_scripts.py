@@ -301,6 +301,7 @@ def _many(root: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"number {i}\n")
 
+
 TRAPS = """
 # Runs itself as one that fails, and looks for what its traps have said; as bats runs tests.
 oops() {
