@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from typing import BinaryIO
 
 _TRACEBACK = b"Traceback (most recent call last):"
-# What Python says, without a traceback, of a program that did not even begin, or that broke the interpreter.
-_NO_START = re.compile(
-    rb"(?:Syntax|Indentation|Tab)Error: |Fatal Python error: |"
-    rb"\S*python\S*: (?:can't open file |can't find '__main__' |No module named (?!pip$)|Error while finding module )"
+NOT_BEGUN = (
+    r"\S*python\S*: (?:can't open file |can't find '__main__' |No module named (?!pip$)|Error while finding module )"
 )
+"""What Python says of a program that it could not begin."""
+# What it says without a traceback of one that did not even begin, or that broke the interpreter.
+_NO_START = re.compile(rb"(?:Syntax|Indentation|Tab)Error: |Fatal Python error: |" + NOT_BEGUN.encode())
 # A line of a log: who writes a traceback there has seen it, and goes on by choice.
 _LOG_LINE = re.compile(rb".*\b(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b")
 _READER_LEFT = b"BrokenPipeError"

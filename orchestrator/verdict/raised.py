@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, List, Optional, Sequence, Tuple, TypedDict
 
-from orchestrator.shared.text import plain
+from orchestrator.shared.text import NOT_BEGUN, plain
 
 _MOST_LINES = 6
 _LONGEST = 200
@@ -17,7 +17,7 @@ _BEGINS = re.compile(
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
 _SHORT_FRAME = re.compile(r"^(?P<file>\S+):(?P<line>\d+): in ")
 _SYNTAX = re.compile(r"^(?:Syntax|Indentation|Tab)Error: ")
-_NO_START = re.compile(r"\S*python\S*: (?P<said>(?:can't (?:open file|find '__main__')|No module named) .+)")
+_NO_START = re.compile(rf"(?={NOT_BEGUN})\S+: (?P<said>.+)")
 _NAMED = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?::(?: .*)?)?$")
 _LIBRARY = re.compile(r"^.*/(?:site|dist)-packages/|^.*/lib/python[\d.]+/")
 

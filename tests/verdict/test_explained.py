@@ -83,6 +83,8 @@ E   ModuleNotFoundError: No module named 'gone'
         ("/venv/bin/python: can't open file '/x/train.py': [Errno 2] No such file or directory\n" + LAUNCHER,
          "can't open file '/x/train.py': [Errno 2] No such file or directory"),
         ("/venv/bin/python3: No module named train\n", "No module named train"),
+        ("python: Error while finding module specification for 'x.__main__' (E: e)\n",
+         "Error while finding module specification for 'x.__main__' (E: e)"),
         (LAUNCHER, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: train.py FAILED "
          "(torch/distributed/launcher/api.py line 383)"),
     ],
