@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _USAGE = re.compile(r"\s*usage: ([^\n]+)", re.IGNORECASE)
 _ASIDE = re.compile(r"\([^)]*\)|\[[^]]*\]")  # as `(default: 0.5)`
 _FIGURE = re.compile(r"(?<!\w)\d")
+_UNSEEN = ("unittest",)
+"""What all closings are read of where no Python was seen to run a test: a script's own words may follow them."""
 _HELP = frozenset(("--help", "-h", "-help", "help"))
 _MOST_BYTES = 1 << 20  # from the end of a stream
 
@@ -68,7 +70,7 @@ def _closings(case: Case) -> List[Closing]:
     if case.stage["pytest"]:
         return []
     seen = {session.runner for session in case.sessions.own}
-    command = " ".join(case.stage["argv"])
+    command = " ".join((*case.stage["argv"], *(() if seen else _UNSEEN)))
     found: List[Closing] = []
     for stream in ("stderr", "stdout"):
         with contextlib.suppress(Refused, OSError), case.open(f"stages/{case.stage['name']}/{stream}") as f:

@@ -28,6 +28,8 @@ ISINSTANCE, SEEN = "@nsa_pod_isinstance", "@nsa_pod"
 """Names in `builtins`, and none that a program can write."""
 COMPLETED = "!"
 """Before the key of a `try` whose body ended well."""
+ENTERED = "*"
+"""Before the key of an `all`, or an `any`, that had an element to look at."""
 CALLED, VACUOUS, RETURNED, PAIR = "called", "vacuous", "returned", "pair"
 """Begin marks that say which functions were called, why an assertion cannot fail, what has not failed the test, and
 which two functions are compared."""
@@ -64,6 +66,7 @@ class Facts:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.is_known = True  # but of what numba compiles
         self._functions: dict[int, Function] = {}
         self._by_name: dict[str, list[Function]] = {}
         self._named: dict[int, tuple[CodeType, list[Function]]] = {}  # by ids, for to compare codes takes longer
@@ -114,7 +117,8 @@ def mark(
     A file that imports numba is left alone: what numba compiles must not hold them.
     """
     facts = Facts(path)
-    if b"numba" not in source or not imports(module, "numba"):
+    facts.is_known = b"numba" not in source or not imports(module, "numba")
+    if facts.is_known:
         _name_calls(module)
         _Marker(facts, names).statements(module)
         for node in ast.walk(module) if tell_failures else ():
@@ -254,6 +258,9 @@ class _Marker:
             after += self._went_through(node, test)
         elif isinstance(test, ast.UnaryOp):
             after += self._ordered(node, test)
+            after += self._went_through(node, test.operand)
+        elif isinstance(test, ast.Name):
+            after.append(_call(node, "asserted", test))
         elif isinstance(test, ast.Compare) and all(map(statements.is_slice, (test.left, test.comparators[0]))):
             after.append(_call(node, "compared_slices", test.left, test.comparators[0]))
         return [], [*made_up, *after, *self._one_function(node, test)]
@@ -400,14 +407,16 @@ class _Marker:
         sides = (asked.left, asked.comparators[0])
         return [_call(node, "ordered", *sides)] if all(map(statements.is_plain, sides)) else []
 
-    def _went_through(self, node: ast.Assert, call: ast.Call) -> list[ast.stmt]:
-        """What looks whether there was anything for `all(... for ... in names)` to go through."""
-        inside = call.args[0] if len(call.args) == 1 and called(call) == "all" else None
-        if not isinstance(inside, (ast.GeneratorExp, ast.ListComp)):
+    def _went_through(self, node: ast.Assert, test: ast.expr) -> list[ast.stmt]:
+        """What looks whether there was anything for `all(... for ... in ...)` to go through, or `not any(...)`: a mark
+        among its conditions, which is false.
+        """
+        inside = test.args[0] if isinstance(test, ast.Call) and len(test.args) == 1 else None
+        if called(test) not in ("all", "any") or not isinstance(inside, (ast.GeneratorExp, ast.ListComp)):
             return []
-        source = inside.generators[0].iter
-        names = source.args if isinstance(source, ast.Call) and called(source) in ("zip", "enumerate") else [source]
-        return [_call(node, "went_through", *names)] if all(isinstance(n, ast.Name) for n in names) else []
+        key = f"{ENTERED}{self._facts.path}:{node.lineno}:{node.col_offset}"
+        inside.generators[-1].ifs.append(ast.UnaryOp(ast.Not(), _is_seen(node, key), **_at(node)))
+        return [_call(node, "went_through", _constant(key))]
 
     def _literals(self, test: ast.expr) -> dict[str, object]:
         """The names in the function around that stand for a literal, where an expression may be about no more."""
@@ -472,10 +481,14 @@ def _constant(value: object) -> ast.Constant:
 
 
 def _seen(at: ast.stmt, key: object) -> ast.stmt:
+    return ast.Expr(_is_seen(at, key), **_at(at))
+
+
+def _is_seen(at: ast.stmt, key: object) -> ast.expr:
     place, load = _at(at), ast.Load()
     names = [ast.Name(name, load, **place) for name in (ISINSTANCE, SEEN)]
     key_node = ast.Constant(key, **place)  # type: ignore[arg-type, unused-ignore]
-    return ast.Expr(ast.Call(names[0], [key_node, names[1]], [], **place), **place)
+    return ast.Call(names[0], [key_node, names[1]], [], **place)
 
 
 def _call(at: ast.stmt, method: str, *arguments: ast.expr, keywords: Sequence[ast.keyword] = ()) -> ast.Expr:

@@ -46,6 +46,7 @@ class Record:
         self.called: dict[Spec, str | None] = {}  # functions of the tree that were called, with what stood for them
         self.dropped: list[str] = []  # comparisons that came out false, and were not asserted
         self.told: list[str] = []  # the same, of which something was said
+        self.entered: set[str] = set()  # marks in what `all` and `any` go through
         self.swallowed: dict[str, str] = {}
         self.pending: list[Pending] = []
         self.lost: list[str] = []
@@ -88,6 +89,7 @@ class Checks:
         self.due = Due(self.tree)
         self._passed: dict[int, CodeType] = {}  # of tests, by ids
         self._owed: dict[int, tuple[CodeType, list[str]]] = {}  # by ids, as in `Facts`
+        self._unknown: set[str] = set()  # files
         self.looked_at: set[int] = set()  # processes whose ends someone asked for
         self.failing: Callable[[FrameType], None] = lambda frame: None  # an assertion fails in it, outside of sessions
         self.comparing: Callable[[str, FrameType], None] = lambda name, frame: (
@@ -138,6 +140,13 @@ class Checks:
             return {"idle": True, "why": record.none} if record.none else {"idle": True}
         dropped = record.dropped or ([] if any(record.counts.values()) else record.told)
         return {"idle": True, "dropped": dropped[0]} if dropped else {}
+
+    def tell_unknown(self, facts: Facts) -> None:
+        """Tell once of a file of tests of which nobody sees what they check."""
+        if facts.path not in self._unknown:
+            self._unknown.add(facts.path)
+            file = facts.path[len(self.tree) :]
+            self.notes.add(doubt=f"whether the assertions of {file} ran is not seen, for it imports numba")
 
     def note_due(self, code: CodeType, *, passed: bool) -> None:
         """Add the assertions of the test whose own code is `code` to those of tests that passed, and what ran."""

@@ -18,6 +18,7 @@ _WATCHED = {
     "numpy.testing": (
         "assert_allclose", "assert_array_equal", "assert_equal", "assert_almost_equal", "assert_array_almost_equal",
     ),
+    "pandas.testing": ("assert_frame_equal", "assert_series_equal", "assert_index_equal"),
 }  # fmt: skip
 _APPROX = ("_pytest.approx", "_pytest.python_api")  # of versions of pytest
 _OTHERS = {"numpy.testing": ("assert_array_less",)}
@@ -36,6 +37,8 @@ class Comparisons:
     def _watch(self, module: Any) -> None:
         for name in _WATCHED[module.__name__]:
             after = self._has_held_to_decimals if "almost_equal" in name else self._has_held
+            if module.__name__ == "pandas.testing":
+                after = self._has_held_of_two
             watch(module, name, after=after, failed=self._failing(name))
         for name in _OTHERS.get(module.__name__, ()):
             watch(module, name, failed=self._failing(name))
@@ -49,6 +52,10 @@ class Comparisons:
 
     def _has_held(self, frame: FrameType, result: object, *operands: Any, **options: Any) -> None:
         self._note(why_vacuous(*operands, **options))
+
+    def _has_held_of_two(self, frame: FrameType, result: object, *operands: Any, **options: Any) -> None:
+        """What pandas is given by its place behind both is no tolerance."""
+        self._note(why_vacuous(*operands[:2], **options))
 
     def _has_held_to_decimals(
         self, frame: FrameType, result: object, *operands: Any, decimal: Any = None, **options: Any

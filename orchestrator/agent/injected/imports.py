@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _SITES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
 _INJECTED = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MOST_PENDING = 8
+_MOST_INSIDE = 500
 _STANDARD_LIBRARY = tuple(os.path.dirname(file) + os.sep for file in (os.__file__, os.path.realpath(os.__file__)))
 # Past what a class may make of `__dict__`: modules that load all they have when somebody looks.
 _own_dict: Callable[[object], dict[str, Any]] = vars(type(sys))["__dict__"].__get__
@@ -81,6 +82,8 @@ class Imports:
         known = (*self._home, self._tree, _INJECTED)
         for value in list(own.values()):
             inside = list(vars(value).values()) if type(value) is type else ()
+            if type(value) is dict and len(value) <= _MOST_INSIDE:  # as what `runpy` returns
+                inside = list(value.values())
             for held in (value, *inside):
                 came_from = _came_from(held)
                 if came_from is not None and (not came_from.startswith(known) or "/../" in came_from):

@@ -155,7 +155,9 @@ class Lost:
         if met and isinstance(error, AssertionError) and not _expects_assertion(context):
             while traceback.tb_next is not None and not _is_of_check(traceback.tb_next.tb_frame):
                 traceback = traceback.tb_next
-            if traceback.tb_frame is frame:
+            if traceback.tb_frame is frame or (
+                traceback.tb_frame.f_code.co_name == "<lambda>" and is_of(frame, "unittest", "_pytest")
+            ):
                 self._lose("and taken for the exception that was expected", error)
 
     def _watch_warnings(self, warning_types: Any) -> None:

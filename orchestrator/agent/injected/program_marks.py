@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast  # this module is imported where a program is read
 import warnings
 
-from .statements import compares, makes_exception
+from .statements import COMPARES, compares, makes_exception
 from .syntax import called, imports, name_of, parsed, within
 from .uses import Program
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_EXACT = ("equal", "array_equal", "array_equiv", "isclose")
+_EXACT = ("equal", "equals", "array_equal", "array_equiv", "isclose")
 """That two things are equal to the last bit, and which elements are near, may be all that a program wants to say."""
 
 
@@ -49,8 +49,14 @@ class _Marker(ast.NodeTransformer):
         compared = [n for n in nodes if compares(n) and called(n) not in _EXACT and id(n) not in meant]
         self._ends = set(map(id, ends))
         self._codes = set(map(id, _dropped_codes(module)))
-        self._dropped = set(map(id, _by_words(Program(module, is_main=True), compared) if compared else ()))
-        self._doubtful = set(map(id, (*_negated(nodes), *_repeated(nodes))))
+        dropped: list[ast.AST] = []
+        told: list[ast.AST] = []
+        if compared:
+            program = Program(module, is_main=True)
+            dropped = list(_by_words(program, compared))
+            told = [node for node in dropped if called(node) in COMPARES and program.is_told(node)]
+        self._dropped = set(map(id, dropped))
+        self._doubtful = set(map(id, (*_negated(nodes), *_repeated(nodes), *told)))
         self._has_marked = False
 
     def mark(self, *, begins: bool) -> bool:

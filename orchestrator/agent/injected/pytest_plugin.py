@@ -152,6 +152,9 @@ def _checks(item: pytest.Item) -> dict[str, object]:
     facts = checks.facts.get(code.co_filename) if code is not None else None
     if code is not None and facts is not None:
         found.update(checks.idle(getattr(item, "function", None), code, getattr(item, "cls", None)))
+        if not facts.is_known:
+            checks.tell_unknown(facts)
+            return found
         found["ran"] = max(int(sum(record.counts.values())) - len(record.vacuous), 0)
         checks.note_due(code, passed=item.__dict__.get(_PASSED, False))
         if checks.due.is_forked:

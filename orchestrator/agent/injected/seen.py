@@ -31,6 +31,8 @@ class Seen(type):
                 cls.checks.now.counts[key[0]] += 1
         elif key[0] == "!":
             cls.checks.now.swallowed.pop(key[1:], None)
+        elif key[0] == "*":
+            cls.checks.now.entered.add(key)
         else:
             cls.checks.now.counts[key] += 1
         return False
@@ -59,9 +61,16 @@ class Seen(type):
             return False
         return False
 
-    def went_through(cls, *iterables: Any) -> None:
-        if any(isinstance(i, (list, tuple, dict, set)) and not i for i in iterables):
+    def went_through(cls, key: str) -> None:
+        """Look whether there was an element, where all of them were to hold; the next time it is asked anew."""
+        if key not in cls.checks.now.entered:
             cls.checks.now.vacuous.append("empty sequences are compared")
+        cls.checks.now.entered.discard(key)
+
+    def asserted(cls, value: Any) -> None:
+        """Look at what a name stands for, which was asserted and is true."""
+        if type(value) in (list, tuple) and any(each is False for each in value):
+            cls.checks.now.vacuous.append("a list of truths is asserted, which is true whatever they are")
 
     def compared_all(cls, side: Any) -> None:
         """Look at one side of a comparison of which all elements have held."""
@@ -74,7 +83,7 @@ class Seen(type):
 
     def dropped(cls, value: Any, place: str) -> None:
         """A comparison that is a statement of its own; one that has held could as well have been asserted."""
-        if _is_false(value):
+        if any(map(_is_false, value if type(value) is list else (value,))):
             cls.drops(_NOT_ASSERTED, place)
 
     def dropped_of(cls, left: Any, right: Any, operator: str, place: str) -> None:

@@ -19,7 +19,7 @@ _CHECK = re.compile(
     r"|fail(If|Unless)\w*|(no_)?(fnmatch|re_match)_lines?\w*|expect"
 )
 FAILS = ("fail", "xfail", "skip", "exit", "skipTest")
-COMPARES = ("allclose", "equal", "isclose", "array_equal", "array_equiv")
+COMPARES = ("allclose", "equal", "equals", "isclose", "array_equal", "array_equiv")
 _MAY_BE_SILENT = ("gradcheck", "gradgradcheck")
 # They convert what they are called on, and change nothing.
 _CONVERTS = (
@@ -98,6 +98,8 @@ def is_with_message(value: ast.expr) -> bool:
 
 def is_comparison(value: ast.expr) -> bool:
     """Whether it says by its result, and in no other way, that something is not as it should be."""
+    if isinstance(value, ast.ListComp):  # of which each says it
+        value = value.elt
     if called(value) in ("all", "any") and isinstance(value.func, ast.Attribute):  # type: ignore[attr-defined]
         value = value.func.value  # type: ignore[attr-defined]
     return isinstance(value, ast.Compare) or compares(value)

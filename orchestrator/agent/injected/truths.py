@@ -26,6 +26,7 @@ _PURE = (
 )  # fmt: skip
 _TRUE = ("repr", "type", "id", "object", "iter", "enumerate", "zip", "map", "filter", "reversed", "super")
 _SAME_OBJECT = ("type", "id")
+_COMPARISONS = ("allclose", "isclose", "array_equal", "array_equiv")
 _ELEMENTWISE = ("isclose", "eq", "ne", "lt", "le", "gt", "ge", "equal", "isfinite")
 _REFLEXIVE = (ast.Eq, ast.Is, ast.LtE, ast.GtE)
 _IRREFLEXIVE = (ast.NotEq, ast.IsNot, ast.Lt, ast.Gt)
@@ -219,6 +220,7 @@ class _Truth:
         kinds = (*_FRESH, ast.Tuple, ast.Compare, ast.JoinedStr)
         is_not = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
         named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in (*_PURE, *_TRUE)
+        named = named or called(node) in _COMPARISONS
         return literal not in (_NOTHING, None) or isinstance(node, kinds) or is_not or named
 
     def _is_inside(self, left: ast.expr, right: ast.expr) -> bool | None:

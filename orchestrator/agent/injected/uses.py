@@ -167,6 +167,41 @@ class Program:
         blocks = (getattr(above, name, []) for name in ("body", "orelse", "finalbody"))
         return next((block for block in blocks if statement in block), [statement])
 
+    def is_told(self, node: ast.AST) -> bool:
+        """Whether a value of which nothing but words depends is told as it is wherever it comes to, `print(equal)`, and not
+        by words that say which way it went.
+        """
+        return set(self._ways(node, set())) == {True}
+
+    def _ways(self, value: ast.AST, seen: set[str]) -> Iterator[bool]:
+        """For each place to which a value comes, whether it is told there, or decides about words, or is dropped."""
+        node = value
+        while not isinstance(node, ast.stmt):
+            above = self._above[node]
+            if isinstance(above, ast.IfExp) and node is above.test:
+                yield False
+                return
+            node = above
+        targets = [node.target] if isinstance(node, (ast.For, ast.AsyncFor)) else _targets(node)
+        if isinstance(node, ast.Return):
+            name = getattr(self._function_of(node), "name", "")
+            calls = (n for n in self._nodes if isinstance(n, ast.Call) and called(n) == name)
+            yield from self._ways_of(f"{name}()", calls, seen)
+        elif not targets:
+            call = node.value if isinstance(node, ast.Expr) else None
+            yield call is not value and isinstance(call, ast.Call) and self._says(call)
+        names = {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+        for name in names:
+            inside = ast.walk(self._function_of(node) or self._module)
+            read = (n for n in inside if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load))
+            yield from self._ways_of(name, (n for n in read if self.statement(n) is not node), seen)
+
+    def _ways_of(self, name: str, places: Iterable[ast.AST], seen: set[str]) -> Iterator[bool]:
+        if name not in seen:
+            seen.add(name)
+            for place in places:
+                yield from self._ways(place, seen)
+
     def _is_worked_with(self, name: ast.AST, statement: ast.stmt) -> bool:
         """Whether a name is given to a function that does something with it, before the statement does."""
         if not isinstance(statement, (ast.Expr, *SETS, ast.Return)):

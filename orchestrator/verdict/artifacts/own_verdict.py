@@ -10,7 +10,7 @@ from orchestrator.verdict.artifacts.cells import is_word, leaves, named, number_
 _STATES = frozenset(("status", "state", "result", "outcome", "verdict", "conclusion"))
 _FAILED = re.compile(r"fail(?:ed|ure)?|error|crash(?:ed)?|time(?:out|d[_ ]?out)|aborted", re.IGNORECASE)
 _SKIPPED = re.compile(r"skip(?:ped)?|not[_ ]?run", re.IGNORECASE)
-_TRUTHS = frozenset(("success", "succeeded", "ok", "passed", "verified", "correct", "allclose", "matches"))
+_TRUTHS = frozenset(("success", "succeeded", "ok", "pass", "passed", "verified", "correct", "allclose", "matches"))
 _UNTRUE = frozenset(("false", "no", "\u274c", "\u2717", "\u2718"))  # and crosses
 _FAILURES = frozenset(("failed", "error_occurred"))  # google-benchmark's
 _OF_FAILURES = re.compile(r"fail|err|skip|invalid|reject|oom", re.IGNORECASE)
@@ -52,7 +52,7 @@ def _rows_under(value: Any) -> Sequence[Mapping[str, Any]]:
 
 def _is_failure(key: str, text: str) -> bool:
     """By a value, or by what a table writes for it."""
-    if key in _TRUTHS:
+    if key in _TRUTHS or (key.startswith("all_") and key[4:] in _TRUTHS):
         return text.lower() in _UNTRUE
     if key in _FAILURES:
         return text.lower() == "true"

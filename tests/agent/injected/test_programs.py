@@ -30,6 +30,7 @@ MAIN = "import sys\ndef main():\n    if len(sys.argv) > {}:\n        return 1\n 
 BAD, GOOD = MAIN.format(0), MAIN.format(9)
 ONLY_1 = "def main():\n    if 1 < 2:\n        return 1\n    print('same')\n"
 ALLCLOSE = "def allclose(a, b): return a == b\nequal = allclose\n"
+DOUBT = ["doubt", "allclose() came out false, and nothing depends on it (program.py line 3)"]
 WHERE = """
 import json, sys
 from operator import eq as equal
@@ -83,7 +84,6 @@ def seen(tmp_path: Path, source: str, *argv: str) -> tuple[str, list[list[object
         (ALLCLOSE + "allclose(1, 1)\n", []),
         (ALLCLOSE + "equal(1, 2)\n", [["equal()", 3]]),
         (ALLCLOSE + "print('equal', equal(1, 2))\n", []),
-        (ALLCLOSE + "print('match', allclose(1, 2))\n", [["allclose()", 3]]),
         (ALLCLOSE + "if allclose(1, 2):\n    print('match')\nelse:\n    print('differ')\n", [["allclose()", 3]]),
         (ALLCLOSE + "if not allclose(1, 1):\n    print('differ')\n", []),
         (ALLCLOSE + "ok = allclose(1, 2)\nprint('done')\n", [["allclose()", 3]]),
@@ -92,7 +92,7 @@ def seen(tmp_path: Path, source: str, *argv: str) -> tuple[str, list[list[object
         ("def allclose(a, b, atol): return b - a < atol\n"
          "for tol in (1, 9): print(tol, allclose(1, 5, atol=tol))\n", []),
         ("def allclose(a, b, atol): return b - a < atol\n"
-         "for x in (1, 9): print(x, allclose(1, x, atol=3))\n", [["allclose()", 2]]),
+         "for x in (1, 9):\n    if not allclose(1, x, atol=3): print(x)\n", [["allclose()", 3]]),
         (ALLCLOSE + "def check(): return allclose(1, 2)\ncheck()\n", [["allclose()", 3]]),
         (ALLCLOSE + "def check(): return allclose(1, 2)\nassert not check()\n", []),
         ("def gradcheck(*a, **k): return False\nprint(gradcheck(1, raise_exception=False))\n", [["gradcheck()", 2]]),
@@ -125,9 +125,18 @@ def seen(tmp_path: Path, source: str, *argv: str) -> tuple[str, list[list[object
         ("def main(): return None\nif 1 < 2:\n    SystemExit(main())\nValueError\n", []),
         ("def main(): return 3\nif 1 < 2:\n    SystemExit(main())\n",
          [["a check (SystemExit is made, and not raised)", 3]]),
-        # What may be meant as it is.
+        # What may be meant as it is: told, and not by words that say which way it went.
+        (ALLCLOSE + "print('match', allclose(1, 2))\n", [DOUBT]),
+        (ALLCLOSE + "print('match' if allclose(1, 2) else 'differ')\n", [["allclose()", 3]]),
+        (ALLCLOSE + "for x in (1, 2): print(f'{x}: {allclose(1, x)}')\n", [DOUBT]),
+        (ALLCLOSE + "print({x: allclose(1, x) for x in (1, 2)})\n", [DOUBT]),
+        (ALLCLOSE + "rows = [(x, allclose(1, x)) for x in (1, 2)]\nfor row in rows:\n    print(row)\n", [DOUBT]),
+        (ALLCLOSE + "ok = allclose(1, 2)\nprint(ok)\n", [DOUBT]),
+        (ALLCLOSE + "ok = allclose(1, 2)\nprint(ok)\nif not ok: print('differ')\n", [["allclose()", 3]]),
+        (ALLCLOSE + "def check(): return allclose(1, 2)\nprint('match', check())\n", [DOUBT]),
+        (ALLCLOSE + "def check(): return allclose(1, 2)\ncheck()\nprint(check())\n", [["allclose()", 3]] * 2),
         (ALLCLOSE + "print('changed:', not allclose(1, 2))\n",
-         [["doubt", "allclose() came out false, and nothing depends on it (program.py line 3)"]]),
+         [DOUBT]),
         (ALLCLOSE + "for _ in range(3):\n    equal(1, 2)\n",
          [["doubt", "equal() came out false, and nothing depends on it (program.py line 4)"]]),
         (BAD.replace("main", "collatz") + GUARD + "collatz()\n",
