@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -12,9 +13,12 @@ from orchestrator.shared.user import user
 
 
 def home() -> Path:
-    """$NSA_POD_HOME, else the user's configuration directory."""
+    """$NSA_POD_HOME, else the user's configuration directory; made for nobody else to look into, whatever the umask."""
     named = os.environ.get("NSA_POD_HOME")
-    return Path(os.path.expanduser(named)) if named else Path(click.get_app_dir("nsa-pod"))
+    path = Path(os.path.expanduser(named)) if named else Path(click.get_app_dir("nsa-pod"))
+    with suppress(OSError):  # whoever writes there says what is wrong
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
 
 
 def who() -> str:

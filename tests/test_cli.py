@@ -17,7 +17,7 @@ from orchestrator import cli
 from orchestrator.commands import VERBS, load
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import InputError
-from orchestrator.home import who
+from orchestrator.home import home, who
 from orchestrator.transports.ssh.endpoint import endpoint_of
 
 # An interrupt between the opening and the closing of an archive's member: the archive's own end then raises ValueError.
@@ -35,6 +35,19 @@ bundle.build = build
 cli.main(["doctor", "--pod", "local"{more}])
 """
 
+INTERRUPTED_BEFORE = """
+import sys
+
+class Interrupted:
+    def find_spec(self, name, *more):
+        if name == "click":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted())
+from orchestrator.__main__ import main
+main()
+"""
+
 
 @pytest.mark.process
 @pytest.mark.parametrize(
@@ -45,6 +58,24 @@ def test_an_interrupt_in_an_awkward_moment_is_said_in_a_word(tmp_path: Path, mor
     code = INTERRUPTED.replace("{more}", more)
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (130, stdout, "error: interrupted\n")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("given", "stdout"), [([], ""), (["--json"], '{"verdict": "error", "error": "interrupted"}\n')]
+)
+def test_an_interrupt_while_modules_are_loaded_is_said_in_a_word(given: list[str], stdout: str) -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED_BEFORE, *given], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, stdout, "error: interrupted\n")
+
+
+def test_nobody_else_looks_into_what_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NSA_POD_HOME", str(tmp_path / "of" / "home"))
+    before = os.umask(0)
+    try:
+        assert home().stat().st_mode & 0o777 == 0o700
+    finally:
+        os.umask(before)
 
 
 def test_the_help_names_every_verb_by_the_words_of_its_own() -> None:
