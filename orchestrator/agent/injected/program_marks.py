@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast  # this module is imported where a program is read
 import warnings
 
-from .statements import COMPARES, compares, makes_exception
+from .statements import COMPARES, compares, makes_exception, raises
 from .syntax import called, imports, name_of, parsed, within
 from .uses import Program
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_FAILING = frozenset(("AssertionError", "Exception", "BaseException"))
 _EXACT = ("equal", "equals", "array_equal", "array_equiv", "isclose")
 """That two things are equal to the last bit, and which elements are near, may be all that a program wants to say."""
 
@@ -49,13 +50,16 @@ class _Marker(ast.NodeTransformer):
         compared = [n for n in nodes if compares(n) and called(n) not in _EXACT and id(n) not in meant]
         self._ends = set(map(id, ends))
         self._codes = set(map(id, _dropped_codes(module)))
+        handlers = list(_catching(nodes))
         dropped: list[ast.AST] = []
         told: list[ast.AST] = []
-        if compared:
+        if compared or handlers:
             program = Program(module, is_main=True)
             dropped = list(_by_words(program, compared))
             told = [node for node in dropped if called(node) in COMPARES and program.is_told(node)]
+            handlers = [handler for handler in handlers if not program.reacts(handler.body, set())]
         self._dropped = set(map(id, dropped))
+        self._handlers = set(map(id, handlers))
         self._doubtful = set(map(id, (*_negated(nodes), *_repeated(nodes), *told)))
         self._has_marked = False
 
@@ -106,6 +110,13 @@ class _Marker(ast.NodeTransformer):
             self.generic_visit(node)
         return node
 
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.ExceptHandler:
+        self.generic_visit(node)
+        if id(node) in self._handlers:
+            place = ast.Constant(self._path), ast.Constant(node.lineno)
+            node.body.insert(0, ast.copy_location(ast.Expr(self._call("catches", node, *place)), node))
+        return node
+
     def visit_Assert(self, node: ast.Assert) -> ast.Assert:
         items = node.test.elts if isinstance(node.test, ast.Tuple) else []
         if items and not isinstance(items[0], ast.Starred):  # it stays a tuple, of which Python warns
@@ -118,6 +129,22 @@ def _by_words(program: Program, compared: Iterable[ast.AST]) -> Iterator[ast.AST
     for node in compared:
         if not program.uses(program.statement(node), None, set()):
             yield node
+
+
+def _catching(nodes: Iterable[ast.AST]) -> Iterator[ast.ExceptHandler]:
+    """Handlers that a failed assertion may come to; not where that is expected."""
+    for node in nodes:
+        if isinstance(node, ast.Try) and not any(map(raises, within(node.orelse))) and not _leaves(node.body[-1]):
+            yield from (
+                h for h in node.handlers if h.type is None or _FAILING.intersection(map(name_of, ast.walk(h.type)))
+            )
+
+
+def _leaves(node: ast.stmt) -> bool:
+    """Whether it says that it must not be come to: `raise`, an exit, `assert False`."""
+    if isinstance(node, ast.Assert):
+        return isinstance(node.test, ast.Constant)
+    return isinstance(node, ast.Raise) or (isinstance(node, ast.Expr) and raises(node.value))
 
 
 def _in_sweeps(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:

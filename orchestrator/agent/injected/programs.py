@@ -1,6 +1,6 @@
 """What a program drops by which it would say that something is wrong: the exit code that its `main` returns, a
-comparison that came out false, a tuple that is asserted, an exception that is made and not raised, an exit that is
-named and not called.
+comparison that came out false, an assertion that failed, a tuple that is asserted, an exception that is made and not
+raised, an exit that is named and not called.
 
 Python gives nobody the code of its program before it runs that. But a path that has an importer of its own, as a zip
 file has, it runs by that: so has the file of a program in which such a thing stands, and no other. What stands there is
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _MARKS = "@nsa_pod_program"
 _SUSPICIOUS = (b"allclose(", b"gradcheck(", b"equal(", b"assert (", b"assert(")
 _ASSERTING = (b"assert ", b"assert(")
+_CATCHING = (b"except:", b"except Exception", b"AssertionError", b"BaseException")
 _CODES = (b"-", *(b"%d" % digit for digit in range(1, 10)))
 
 
@@ -137,6 +138,15 @@ class Programs:
             return value
         return value
 
+    def catches(self, file: str, line: int) -> None:
+        """An exception that a handler makes no more than words of: an assertion of the tree that failed."""
+        error = sys.exc_info()[1]
+        traceback = error.__traceback__ if isinstance(error, AssertionError) else None
+        while traceback is not None and traceback.tb_next is not None:
+            traceback = traceback.tb_next
+        if traceback is not None and os.path.realpath(traceback.tb_frame.f_code.co_filename).startswith(self._tree):
+            self._doubt("an AssertionError was caught, and nothing depends on it", file, line)
+
     def names(self, value: Any, name: str, file: str, line: int) -> Any:
         """What would have ended the program there; anything may be called so."""
         if value in (sys.exit, os._exit) or type(value).__name__ == "Quitter":
@@ -198,13 +208,15 @@ class _Importer:
 
 
 def _may_drop(source: bytes) -> bool:
-    """Whether it is worth to read, which takes longer than many a program: it holds a comparison, or an assertion in
-    brackets, a line that begins with an exception or ends with `exit`, or a `return` that may be of another number
-    than 0.
+    """Whether it is worth to read, which takes longer than many a program: it holds a comparison, an assertion in
+    brackets, or one and what may catch it, a line that begins with an exception or ends with `exit`, or a `return` that
+    may be of another number than 0.
     """
     if any(word in source for word in _SUSPICIOUS):
         return True
     lines = [line.strip() for line in source.split(b"\n")]
+    if any(word in source for word in _CATCHING) and any(line.startswith(_ASSERTING) for line in lines):
+        return True
     if any(line.endswith((b"exit", b"quit")) for line in lines):
         return True
     begins = (line.partition(b"(")[0] for line in lines)

@@ -168,8 +168,8 @@ class Program:
         return next((block for block in blocks if statement in block), [statement])
 
     def is_told(self, node: ast.AST) -> bool:
-        """Whether a value on which no more than words depends is told as it is, wherever it comes to (`print(equal)`), and
-        not by words that say which way it went.
+        """Whether a value on which only words depend is told as it is wherever it comes to, `print(equal)`, and not by
+        words that say which way it went.
         """
         return set(self._ways(node, set())) == {True}
 

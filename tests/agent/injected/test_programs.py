@@ -31,6 +31,7 @@ BAD, GOOD = MAIN.format(0), MAIN.format(9)
 ONLY_1 = "def main():\n    if 1 < 2:\n        return 1\n    print('same')\n"
 ALLCLOSE = "def allclose(a, b): return a == b\nequal = allclose\n"
 DOUBT = ["doubt", "allclose() came out false, and nothing depends on it (program.py line 3)"]
+CAUGHT = ["doubt", "an AssertionError was caught, and nothing depends on it (program.py line 5)"]
 WHERE = """
 import json, sys
 from operator import eq as equal
@@ -125,6 +126,15 @@ def seen(tmp_path: Path, source: str, *argv: str) -> tuple[str, list[list[object
         ("def main(): return None\nif 1 < 2:\n    SystemExit(main())\nValueError\n", []),
         ("def main(): return 3\nif 1 < 2:\n    SystemExit(main())\n",
          [["a check (SystemExit is made, and not raised)", 3]]),
+        # An assertion that failed, of which nothing but words is made.
+        ("def main():\n    assert 1 > 2\ntry:\n    main()\nexcept Exception as e:\n    print('no', e)\n", [CAUGHT]),
+        ("try:\n    assert 1 > 2\nexcept AssertionError: pass\n", [["doubt", CAUGHT[1].replace("5", "3")]]),
+        ("try:\n    assert 1 > 2\nexcept AssertionError:\n    ok = False\nelse:\n    ok = True\nassert not ok\n", []),
+        ("try:\n    assert 1 > 2\nexcept AssertionError: print('as it must')\nelse: raise SystemExit(1)\n", []),
+        ("try:\n    assert 1 > 2\n    raise SystemExit(1)\nexcept AssertionError: print('as it must')\n", []),
+        ("try:\n    assert 1 < 2\n    int('a')\nexcept Exception: print('no number')\n", []),
+        ("import unittest\ntry:\n    assert 1 < 2\n    unittest.TestCase().fail('a library')\n    1 < 2\n"
+         "except Exception: print('elsewhere')\n", []),
         # What may be meant as it is: told, and not by words that say which way it went.
         (ALLCLOSE + "print('match', allclose(1, 2))\n", [DOUBT]),
         (ALLCLOSE + "print('match' if allclose(1, 2) else 'differ')\n", [["allclose()", 3]]),
