@@ -252,6 +252,16 @@ LIES = [
     ),
     lie(
         jsons(
+            "not_all_passed",
+            "invalid",
+            "says that it failed: all_passed is False",
+            '{"selected": 1.5, "all_passed": false}',
+        ),
+        "a JSON file says that not all has passed",
+        honest="own_status",
+    ),
+    lie(
+        jsons(
             "all_rows_fail",
             "invalid",
             "says that it failed: status is 'FAIL'.*each of 2 rows under selected",

@@ -75,13 +75,14 @@ for, and steps of a feature that check nothing.
 What is written is believed where it is good, and no more than words where it is bad: only a runbook's `checks`,
 `lacks` and `contains` tell that old times were scaled or made up, that times are 0 or below, that a count under
 `failed` is not 0, that one row of many has failed, or that a text speaks of a mismatch. Nor is anybody told of an
-exception, an assertion's too, that a program catches in its own file and only prints (but for the comparisons of
-numpy's and torch's `testing`, and what a Python or a shell returned), of one that a pool, a task or a library keeps
-where it is no assertion's, and that a task was cancelled before it came to its assertions; of what a program makes of
-exit codes by a wrong sum (`all(codes)`, `min(codes)`); of assertions that a compiler leaves out (`NDEBUG`), and of
-failures that a project itself declares to be none (`WILL_FAIL`, a cell's tags under pytest, an optional extension; of
-`success_codes` and `warn=True` the verdict line tells, as a doubt); nor of what a runbook itself names too little of:
-one test by its id, `make -n`, a list of sessions, `builds` that match nothing.
+exception that a program catches in its own file and only prints (but for an assertion's, of which the verdict line
+tells as a doubt, the comparisons of numpy's, pandas' and torch's `testing`, and what a Python or a shell returned),
+of one that a pool, a task or a library keeps where it is no assertion's, and that a task was cancelled before it came
+to its assertions; of what a program makes of exit codes by a wrong sum (`all(codes)`, `min(codes)`); of assertions
+that a compiler leaves out (`NDEBUG`), and of failures that a project itself declares to be none (`WILL_FAIL`, a
+cell's tags under pytest, an optional extension; of `success_codes` and `warn=True` the verdict line tells, as a
+doubt); nor of what a runbook itself names too little of: one test by its id, `make -n`, `--help`, a list of sessions,
+`builds` that match nothing.
 """
 
 

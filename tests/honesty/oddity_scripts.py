@@ -360,7 +360,7 @@ SHELLS = [
     _says("odd_make", "make with variables, recipes that ignore a missing file, and a test by diff", "make", "-s", "-f",
           "odd_make/rules.mk", "all", files={"odd_make/rules.mk":
           "SHELL := /bin/bash\nT := $(shell mktemp -d)\nall: made test\nmade:\n"
-          "\t@rm -f $(T)/none; echo made > $(T)/made\n"
+          "\t-rm $(T)/none\n\t@echo made > $(T)/made\n"
           "test: made\n\t@diff $(T)/made <(echo made) && echo same\n\t@[ -f none ] || echo none\n"
           "\t@if grep -q x $(T)/made; then exit 1; fi\n\t@$(MAKE) -s -f odd_make/rules.mk inner\n"
           "inner:\n\t@set -e; for i in 1 2; do echo $$i; done\n.PHONY: all test inner made\n"}),

@@ -254,6 +254,9 @@ assert (allclose(1.0, 1.0) and not allclose(1.0, 2.0))
 backend = "fast" if allclose(1.0, 2.0) else "exact"
 assert backend == "exact"
 print("equal to the last bit:", equal(1.0, 2.0))
+print("fp16 is enough:", allclose(1.0, 2.0), {n: allclose(n, 2.0) for n in (1.0, 2.0)})
+near = allclose(1.0, 2.0)
+print(f"{near=}")
 print("changed:", not allclose(1.0, 2.0))
 root, before = 1.0, 0.0
 while not allclose(root, before):

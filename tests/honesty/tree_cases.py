@@ -177,6 +177,11 @@ spec.loader.exec_module(impl)
 value = impl.value
 print(value())
 """
+AS_PROGRAM = """
+import runpy
+impl = runpy.run_path("{0}")
+print(impl["value"]())
+"""
 AS_TEXT = """
 exec(compile(open("{0}").read(), "{0}", "exec"))
 print(value())
@@ -568,6 +573,7 @@ LIES = [
         for name, program, pretends in (
             ("by_path", BY_PATH, "a program loads a file that is not the commit's, by its path"),
             ("as_text", AS_TEXT, "a program reads such a file, and executes it"),
+            ("as_program", AS_PROGRAM, "a program runs such a file in itself, and takes what it defines"),
         )
     ),
     lie(

@@ -214,9 +214,9 @@ def _may_drop(source: bytes) -> bool:
     """
     if any(word in source for word in _SUSPICIOUS):
         return True
-    lines = [line.strip() for line in source.split(b"\n")]
-    if any(word in source for word in _CATCHING) and any(line.startswith(_ASSERTING) for line in lines):
+    if any(word in source for word in _CATCHING) and any(word in source for word in _ASSERTING):
         return True
+    lines = [line.strip() for line in source.split(b"\n")]
     if any(line.endswith((b"exit", b"quit")) for line in lines):
         return True
     begins = (line.partition(b"(")[0] for line in lines)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .checks import Checks
 
 _OF_SPAWN = "ProcessRaisedException"  # torch.multiprocessing's, with the traceback of the process as its text
+_TRUTHS = ("bool", "bool_")  # of Python and of numpy
 _NOT_ASSERTED = "a comparison came out false, and nothing asserts it"
 
 
@@ -69,7 +70,7 @@ class Seen(type):
 
     def asserted(cls, value: Any) -> None:
         """Look at what a name stands for, which was asserted and is true."""
-        if type(value) in (list, tuple) and any(each is False for each in value):
+        if type(value) in (list, tuple) and any(type(each).__name__ in _TRUTHS and not each for each in value):
             cls.checks.now.vacuous.append("a list of truths is asserted, which is true whatever they are")
 
     def compared_all(cls, side: Any) -> None:

@@ -61,6 +61,10 @@ FILES = {
     "compiles.py": "import sys, torch\nfor backend in sys.argv[1:]: print(torch.compile(len, backend)('ab'))\n",
     "cleared.py": "import torch\nprint(torch.compile(len)('ab'))\n"
     "torch._dynamo.reset()\ntorch._dynamo.utils.counters.clear()\n",
+    "compiled/numba.py": "def njit(f): return f\n",
+    "compiled/test_it.py": "import numba\n@numba.njit\ndef one(): return 1\ndef test_a(): assert one() == 1\n",
+    "explores.py": "def allclose(a, b): return a == b\nprint('lossless:', allclose(1, 2))\n",
+    "catches.py": "def main(): assert 1 > 2\ntry: main()\nexcept Exception as e: print('see the log', e)\n",
     "asserts.py": "assert 1 > 2\nprint('done')\n",
     "fails.py": "import sys\nsys.exit(3)\n",
     "fails.sh": "exit 4\n",
@@ -81,6 +85,9 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         stage("eager", "compiles.py", "none"),
         stage("partly", "compiles.py", "inductor", "eager"),
         stage("cleared", "cleared.py"),
+        stage("by_numba", "-m", "pytest", "compiled", expect={"tests": {"min_passed": 1, "checked": True}}),
+        stage("explored", "explores.py"),
+        stage("caught", "catches.py"),
         stage("without", "-O", "asserts.py"),
         stage("told", "by_library.py", "python", "fails.py"),
         stage("acted_on", "acts.py"),
@@ -97,6 +104,9 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "eager": ["torch.compile compiled nothing: what it was given ran as it is, or never"],
         "partly": ["torch.compile gave up 1 of 2 times, and ran what it was given as it is"],
         "cleared": [],
+        "by_numba": ["whether the assertions of compiled/test_it.py ran is not seen, for it imports numba"],
+        "explored": ["allclose() came out false, and nothing depends on it (explores.py line 2)"],
+        "caught": ["an AssertionError was caught, and nothing depends on it (catches.py line 3)"],
         "without": ["Python left the assertions of asserts.py out (-O)"],
         "told": ["python fails.py returned 3, and webbrowser went on"],
         "acted_on": [],
@@ -104,6 +114,6 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     }
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "1 assertion of passed tests never ran; 5 doubts (eager: torch.compile compiled nothing"
+        "1 assertion of passed tests never ran; 8 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )
