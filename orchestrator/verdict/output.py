@@ -24,7 +24,7 @@ _SHELL_ERRORS = re.compile(
 _UNAWAITED = re.compile(rb"\S+:\d+: RuntimeWarning: coroutine '(.+)' was never awaited$")
 _IGNORED = re.compile(rb"g?make(?:\[\d+\])?: \[.*\] Error (\d+) \(ignored\)$")
 # What prepares and tidies up may find nothing to do; in a shell its exit code means nothing either.
-_TIDIES = re.compile(rb"(?:\S*/)?(?:rm|rmdir|mkdir|ln|mv|cp|kill|pkill|killall): ")
+_TIDIES = re.compile(rb"(?:\S+: (?:line )?\d+: )?(?:\S*/)?(?:rm|rmdir|mkdir|ln|mv|cp|kill|pkill|killall): ")
 _LONGEST_LINE = 1 << 16
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 _USAGE = re.compile(r"\s*usage: ([^\n]+)", re.IGNORECASE)
 _ASIDE = re.compile(r"\([^)]*\)|\[[^]]*\]")  # as `(default: 0.5)`
 _FIGURE = re.compile(r"(?<!\w)\d")
-_UNSEEN = ("unittest",)
-"""What all closings are read of where no Python was seen to run a test: a script's own words may follow them."""
 _HELP = frozenset(("--help", "-h", "-help", "help"))
 _MOST_BYTES = 1 << 20  # from the end of a stream
 
@@ -70,12 +68,13 @@ def _closings(case: Case) -> List[Closing]:
     if case.stage["pytest"]:
         return []
     seen = {session.runner for session in case.sessions.own}
-    command = " ".join((*case.stage["argv"], *(() if seen else _UNSEEN)))
+    command = " ".join(case.stage["argv"])
     found: List[Closing] = []
     for stream in ("stderr", "stdout"):
         with contextlib.suppress(Refused, OSError), case.open(f"stages/{case.stage['name']}/{stream}") as f:
             f.seek(max(0, f.seek(0, 2) - _MOST_BYTES))
-            found += read(
-                f.read().decode("utf-8", "replace").replace("\r\n", "\n"), lambda runner: is_named(runner, command)
-            )
+            text = f.read().decode("utf-8", "replace").replace("\r\n", "\n")
+            found += read(text, lambda runner: is_named(runner, command))
+            if not seen:  # its words may stand before a script's own
+                found += (closing for closing in read(text, lambda runner: runner == "unittest") if not closing.ran)
     return [closing for closing in found if closing.runner not in seen or not closing.ran]

@@ -174,6 +174,7 @@ def test_an_assertion_error_that_is_dropped_is_said(checks: Checks, body: str, l
 
 
 _LOOSE = "the tolerance, 9, is not below the data's own size, 1"
+_TRUTHS = "a list of truths is asserted, which is true whatever they are"
 _NAN = "NaN is compared, which is never larger nor smaller"
 
 
@@ -204,7 +205,7 @@ _NAN = "NaN is compared, which is never larger nor smaller"
         ("assert all(n > 9 for n in range(0))", "empty sequences are compared"),
         ("assert not any(n > 9 for n in range(9) if n > 9)", "empty sequences are compared"),
         ("assert all([n < 9 for m in [[], [1]] for n in m])", None),
-        ("same = [three(n)[0] == n for n in (1, 3)]\n    assert same", "a list of truths is asserted"),
+        ("same = [three(n)[0] == n for n in (1, 3)]\n    assert same", _TRUTHS),
         ("same = three(1)[0] == 3, True\n    assert same", None),
         ("assert np.allclose(three(), 4) is not None", "what is asserted cannot be false"),
         ("a, b = np.ones(3), np.zeros(3)\n    assert a.sum(0) != b.sum(0)", None),

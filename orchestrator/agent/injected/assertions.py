@@ -30,9 +30,9 @@ COMPLETED = "!"
 """Before the key of a `try` whose body ended well."""
 ENTERED = "*"
 """Before the key of an `all`, or an `any`, that had an element to look at."""
-CALLED, VACUOUS, RETURNED, PAIR = "called", "vacuous", "returned", "pair"
-"""Begin marks that say which functions were called, why an assertion cannot fail, what has not failed the test, and
-which two functions are compared."""
+CALLED, VACUOUS, RETURNED, PAIR, THROUGH, ASSERTED = "called", "vacuous", "returned", "pair", "through", "asserted"
+"""Begin marks that say which functions were called, why an assertion cannot fail, what has not failed the test, which
+two functions are compared, that all elements were looked at, and what a name stands for that is asserted."""
 
 _COPY = "something is compared with a copy of itself"
 # Methods that mocks do not have, and that any mock makes up: those of `assert_called_once` and others without the word.
@@ -260,7 +260,7 @@ class _Marker:
             after += self._ordered(node, test)
             after += self._went_through(node, test.operand)
         elif isinstance(test, ast.Name):
-            after.append(_call(node, "asserted", test))
+            after.append(_seen(node, (ASSERTED,), test))
         elif isinstance(test, ast.Compare) and all(map(statements.is_slice, (test.left, test.comparators[0]))):
             after.append(_call(node, "compared_slices", test.left, test.comparators[0]))
         return [], [*made_up, *after, *self._one_function(node, test)]
@@ -416,7 +416,7 @@ class _Marker:
             return []
         key = f"{ENTERED}{self._facts.path}:{node.lineno}:{node.col_offset}"
         inside.generators[-1].ifs.append(ast.UnaryOp(ast.Not(), _is_seen(node, key), **_at(node)))
-        return [_call(node, "went_through", _constant(key))]
+        return [_seen(node, (THROUGH, key))]
 
     def _literals(self, test: ast.expr) -> dict[str, object]:
         """The names in the function around that stand for a literal, where an expression may be about no more."""
@@ -480,15 +480,18 @@ def _constant(value: object) -> ast.Constant:
     return ast.Constant(value)  # type: ignore[arg-type, unused-ignore]
 
 
-def _seen(at: ast.stmt, key: object) -> ast.stmt:
-    return ast.Expr(_is_seen(at, key), **_at(at))
+def _seen(at: ast.stmt, key: object, *values: ast.Name) -> ast.stmt:
+    return ast.Expr(_is_seen(at, key, *values), **_at(at))
 
 
-def _is_seen(at: ast.stmt, key: object) -> ast.expr:
+def _is_seen(at: ast.stmt, key: Any, *values: ast.Name) -> ast.expr:
+    """A mark, with what some names stand for where it is; not by a call, as `compared` is, for it may be compiled."""
     place, load = _at(at), ast.Load()
     names = [ast.Name(name, load, **place) for name in (ISINSTANCE, SEEN)]
-    key_node = ast.Constant(key, **place)  # type: ignore[arg-type, unused-ignore]
-    return ast.Call(names[0], [key_node, names[1]], [], **place)
+    made: ast.expr = ast.Constant(key, **place)
+    if values:
+        made = ast.Tuple([*(ast.Constant(part, **place) for part in key), *values], load, **place)
+    return ast.Call(names[0], [made, names[1]], [], **place)
 
 
 def _call(at: ast.stmt, method: str, *arguments: ast.expr, keywords: Sequence[ast.keyword] = ()) -> ast.Expr:

@@ -12,6 +12,7 @@ import os
 import sys
 from types import FunctionType, ModuleType
 
+from .comparisons import is_list_of_truths
 from .due import Due
 from .hooks import replace
 from .seen import Seen
@@ -345,6 +346,13 @@ class Checks:
             why = self._stand_ins.are_one(mark[1], mark[2], frame)
             if why is not None:
                 now.vacuous.append(why)
+        elif mark[0] == "through":  # the next time it is asked anew
+            if mark[1] not in now.entered:
+                now.vacuous.append("empty sequences are compared")
+            now.entered.discard(mark[1])
+        elif mark[0] == "asserted":
+            if is_list_of_truths(mark[1]) and not all(mark[1]):
+                now.vacuous.append("a list of truths is asserted, which is true whatever they are")
         elif mark[0] == "returned":
             if self._stand_ins.must_raise(mark[1], frame):
                 now.lost.append(f"{'.'.join(mark[1][:2])}() returned, and the test went on")

@@ -102,6 +102,11 @@ def _differ(one: Any, other: Any) -> bool:
         return False
 
 
+def is_list_of_truths(value: Any) -> bool:
+    """Of Python's or of numpy's."""
+    return type(value) in (list, tuple) and all(type(each).__name__ in ("bool", "bool_") for each in value)
+
+
 def why_vacuous(*operands: Any, **options: Any) -> str | None:
     """Why a comparison that has held could not but hold, in a clause; it may be given any arguments."""
     try:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from .checks import Checks
 
 _OF_SPAWN = "ProcessRaisedException"  # torch.multiprocessing's, with the traceback of the process as its text
-_TRUTHS = ("bool", "bool_")  # of Python and of numpy
 _NOT_ASSERTED = "a comparison came out false, and nothing asserts it"
 
 
@@ -61,17 +60,6 @@ class Seen(type):
         except Exception:  # whatever it meets: the program is not to see it
             return False
         return False
-
-    def went_through(cls, key: str) -> None:
-        """Look whether there was an element, where all of them were to hold; the next time it is asked anew."""
-        if key not in cls.checks.now.entered:
-            cls.checks.now.vacuous.append("empty sequences are compared")
-        cls.checks.now.entered.discard(key)
-
-    def asserted(cls, value: Any) -> None:
-        """Look at what a name stands for, which was asserted and is true."""
-        if type(value) in (list, tuple) and any(type(each).__name__ in _TRUTHS and not each for each in value):
-            cls.checks.now.vacuous.append("a list of truths is asserted, which is true whatever they are")
 
     def compared_all(cls, side: Any) -> None:
         """Look at one side of a comparison of which all elements have held."""
