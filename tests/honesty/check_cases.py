@@ -314,18 +314,16 @@ LIES = [
               "def test_a():\n    got = []\n    assert all(x == 1 for x in got)\n", tests={"checked": True}),
         "all(...) of an empty list", honest="check_edges"),
     lie(tests("all_of_no_size", "invalid", "checked nothing: empty sequences are compared",
-              "from numbers_of_its_own import first\ndef test_a():\n"
-              "    assert all(n < 0 for n in range(first, 9, 2) if n % 2 == 0)\n", tests={"checked": True}),
+              "def test_a():\n    assert all(n < 0 for n in range(len('a'), 9, 2) if n % 2 == 0)\n", tests={"checked": True}),
         "all(...) of a range, of which a condition leaves nothing", honest="check_edges"),
     lie(tests("truths_listed", "invalid", "checked nothing: a list of truths is asserted",
-              "from numbers_of_its_own import first\ndef test_a():\n"
-              "    same = [first == n for n in (2, 3)]\n    assert same\n", tests={"checked": True}),
+              "def test_a():\n    same = [len('a') == n for n in (2, 3)]\n    assert same\n", tests={"checked": True}),
         "a list of comparisons is asserted, and not all of them", honest="check_edges"),
     lie(tests("compared_in_a_list", "skipped", "a comparison came out false",
               "def test_a():\n    [len('a' * n) == n * n for n in (1, 2)]\n"),
         "comparisons in a list, which is a statement of its own", honest="told_right"),
-    _lost("any_exception_of_a_lambda", "pytest.raises(Exception, lambda: check(len('a'), 2))"
-          .replace("check(", "unittest.TestCase().assertEqual("),
+    _lost("any_exception_of_a_lambda",
+          "import unittest\npytest.raises(Exception, lambda: unittest.TestCase().assertEqual(len('a'), 2))",
           "any exception is expected of a lambda, and assertEqual's is one", "check_refusals"),
     _unwritten("class_name", "class Kernels:\n    def test_k(self): assert len('a')\n",
           "a class whose name does not begin with Test", "mixin"),

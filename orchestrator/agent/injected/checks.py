@@ -131,7 +131,20 @@ class Checks:
         if len(self._records) > 1:  # not in a child that was forked in the midst of the test
             self._records.pop()
 
-    def idle(self, function: Any, code: CodeType, kind: type | None) -> dict[str, object]:
+    def found(self, function: Any, code: CodeType, kind: type | None) -> dict[str, object]:
+        """Of the test that ends: how many checks ran that could fail, or why none of those that ran could; whether all
+        that it holds is `idle`. Nothing where that is not known.
+        """
+        if not self.facts[code.co_filename].is_known:
+            self._tell_unknown(code.co_filename)
+            return {}
+        found, now = self._idle(function, code, kind), self.now
+        found["ran"] = max(int(sum(now.counts.values())) - len(now.vacuous), 0)
+        if not found["ran"] and (now.vacuous or now.none):
+            found["vacuous"] = now.vacuous[0] if now.vacuous else now.none
+        return found
+
+    def _idle(self, function: Any, code: CodeType, kind: type | None) -> dict[str, object]:
         """Whether none of the assertions ran that a test of a class `kind` owes, or one was forgotten."""
         record = self.now
         owed = self.facts[code.co_filename].owed_by(code)
@@ -142,11 +155,11 @@ class Checks:
         dropped = record.dropped or ([] if any(record.counts.values()) else record.told)
         return {"idle": True, "dropped": dropped[0]} if dropped else {}
 
-    def tell_unknown(self, facts: Facts) -> None:
+    def _tell_unknown(self, path: str) -> None:
         """Tell once of a file of tests of which nobody sees what they check."""
-        if facts.path not in self._unknown:
-            self._unknown.add(facts.path)
-            file = facts.path[len(self.tree) :]
+        if path not in self._unknown:
+            self._unknown.add(path)
+            file = path[len(self.tree) :]
             self.notes.add(doubt=f"whether the assertions of {file} ran is not seen, for it imports numba")
 
     def note_due(self, code: CodeType, *, passed: bool) -> None:

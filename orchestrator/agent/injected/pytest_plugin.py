@@ -151,16 +151,10 @@ def _checks(item: pytest.Item) -> dict[str, object]:
     code = item.__dict__.get(_WRITTEN) or code_of(item)
     facts = checks.facts.get(code.co_filename) if code is not None else None
     if code is not None and facts is not None:
-        found.update(checks.idle(getattr(item, "function", None), code, getattr(item, "cls", None)))
-        if not facts.is_known:
-            checks.tell_unknown(facts)
-            return found
-        found["ran"] = max(int(sum(record.counts.values())) - len(record.vacuous), 0)
+        found.update(checks.found(getattr(item, "function", None), code, getattr(item, "cls", None)))
         checks.note_due(code, passed=item.__dict__.get(_PASSED, False))
         if checks.due.is_forked:
             found[_ASSERTIONS] = checks.due.told()
-        if not found["ran"] and (record.vacuous or record.none):
-            found["vacuous"] = record.vacuous[0] if record.vacuous else record.none
     return found
 
 

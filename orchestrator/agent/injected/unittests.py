@@ -50,11 +50,11 @@ class Unittests:
         self._unable.add(name.partition("(")[2].rstrip(")") or name)
 
     def checked(self, test: object) -> dict[str, object]:
-        """Of a test that ends, as pytest's are told: whether none of the assertions ran that it holds."""
+        """Of a test that ends, as pytest's are told."""
         function = _function_of(test)
         if function is None or self._facts_of(function) is None:
             return {}
-        return self._checks.idle(function, function.__code__, type(test))
+        return self._checks.found(function, function.__code__, type(test))
 
     def _facts_of(self, function: Any) -> Facts | None:
         file = function.__code__.co_filename if function is not None else ""
