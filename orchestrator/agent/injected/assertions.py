@@ -14,7 +14,7 @@ from . import statements
 from .callees import Callees
 from .counterparts import must_not_raise
 from .frames import codes_in
-from .syntax import BLOCKS, FUNCTIONS, SCOPES, SETS, TRIES, called, first_line, imports, name_of, within
+from .syntax import BLOCKS, FUNCTIONS, SCOPES, SETS, TRIES, called, first_line, imports, name_of, walked, within
 from .truths import literals, why_method_holds, why_true
 
 TYPE_CHECKING = False
@@ -45,13 +45,18 @@ _LAZY = ("map", "filter", "functools.partial")
 _MATCHES = tuple(getattr(ast, name) for name in ("Match",) if hasattr(ast, name))
 _ORDERS = (ast.Lt, ast.Gt, ast.LtE, ast.GtE)
 _JUMPS = (ast.Return, ast.Break, ast.Continue)
+_SIMPLE = (ast.Assert, ast.Expr, *SETS, ast.Return, ast.Import, ast.ImportFrom)
+"""Statements that may be marked and hold no others."""
 _PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
+_LOAD = ast.Load()
 
 
 class Function:
     """A function of a file that stands in no other: whether it holds an assertion, and one that can fail; by which keys
     it is seen that one ran: of each of its assertions, and its own for those that an exception may well leave out.
     """
+
+    __slots__ = ("assertions", "holds", "key", "line", "name", "owes")
 
     def __init__(self, name: str, line: int, key: str) -> None:
         self.name = name
@@ -67,6 +72,7 @@ class Facts:
     def __init__(self, path: str) -> None:
         self.path = path
         self.is_known = True  # but of what numba compiles
+        self.asserts = 0  # statements, wherever they stand
         self._functions: dict[int, Function] = {}
         self._by_name: dict[str, list[Function]] = {}
         self._named: dict[int, tuple[CodeType, list[Function]]] = {}  # by ids, for to compare codes takes longer
@@ -121,7 +127,7 @@ def mark(
     if facts.is_known:
         _name_calls(module)
         _Marker(facts, names).statements(module)
-        for node in ast.walk(module) if tell_failures else ():
+        for node in walked(module) if tell_failures else ():
             if isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant):
                 node.test = _or_fails(node.test)
     return facts
@@ -136,22 +142,16 @@ def _name_calls(module: ast.Module) -> None:
         elif isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.Attribute)):
             name = name_of(node.value)
             names.update((t.id, name) for t in node.targets if isinstance(t, ast.Name) and statements.is_check(name))
-    for call in ast.walk(module) if names else ():
+    for call in walked(module) if names else ():
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in names:
             call.calls_check = names[call.func.id]  # type: ignore[attr-defined]
 
 
-def count(node: Any) -> int:
-    """How many `assert` statements it holds, itself included; expressions hold none."""
-    inner = [each for name in (*BLOCKS, "handlers", "cases") for each in getattr(node, name, ())]
-    return isinstance(node, ast.Assert) + sum(map(count, inner))
-
-
 def _or_fails(test: ast.expr) -> ast.expr:
     """`test or SEEN.failing()`, which is false."""
-    told = ast.Call(ast.Attribute(ast.Name(SEEN, ast.Load()), "failing", ast.Load()), [], [])
+    told = ast.Call(ast.Attribute(ast.Name(SEEN, _LOAD), "failing", _LOAD), [], [])
     either = ast.BoolOp(ast.Or(), [test, told])
-    for node in (either, *ast.walk(told)):
+    for node in (either, *walked(told)):
         ast.copy_location(node, test)
     return either
 
@@ -178,6 +178,9 @@ class _Marker:
             self.statements(inner)
 
     def _marked(self, node: ast.stmt) -> list[ast.stmt]:
+        if isinstance(node, _SIMPLE):
+            before, after = self._beside(node)
+            return [*before, node, *after]
         outer = self._function
         if outer is None and isinstance(node, FUNCTIONS):
             line = first_line(node)
@@ -210,6 +213,7 @@ class _Marker:
             self._callees.note_import(node)
             return [], []
         if isinstance(node, ast.Assert):
+            self._facts.asserts += 1
             before, after = self._beside_assert(node)
         elif isinstance(node, (ast.With, ast.AsyncWith)):
             checks = [item.context_expr for item in node.items if statements.checks(item.context_expr)]
@@ -241,12 +245,8 @@ class _Marker:
         if isinstance(test, ast.Constant) and not test.value:  # as `pytest.fail()`
             return [], []
         why = why_true(test, self._literals(test))
-        if (
-            why is None
-            and isinstance(test, ast.Call)
-            and called(test) in statements.COMPARES
-            and self._is_of_copies(test)
-        ):
+        compares = isinstance(test, ast.Call) and called(test) in statements.COMPARES
+        if why is None and compares and self._is_of_copies(test):  # type: ignore[arg-type]
             why = _COPY
         if why is not None:
             return [], self._vacuous(node, why)
@@ -486,7 +486,7 @@ def _seen(at: ast.stmt, key: object, *values: ast.Name) -> ast.stmt:
 
 def _is_seen(at: ast.stmt, key: Any, *values: ast.Name) -> ast.expr:
     """A mark, with what some names stand for where it is; not by a call, as `compared` is, for it may be compiled."""
-    place, load = _at(at), ast.Load()
+    place, load = _at(at), _LOAD
     names = [ast.Name(name, load, **place) for name in (ISINSTANCE, SEEN)]
     made: ast.expr = ast.Constant(key, **place)
     if values:
@@ -495,9 +495,9 @@ def _is_seen(at: ast.stmt, key: Any, *values: ast.Name) -> ast.expr:
 
 
 def _call(at: ast.stmt, method: str, *arguments: ast.expr, keywords: Sequence[ast.keyword] = ()) -> ast.Expr:
-    function = ast.Attribute(ast.Name(SEEN, ast.Load()), method, ast.Load())
+    function = ast.Attribute(ast.Name(SEEN, _LOAD), method, _LOAD)
     new = ast.Expr(ast.Call(function, list(arguments), list(keywords)))
-    for node in ast.walk(new):
+    for node in walked(new):
         ast.copy_location(node, at)
     return new
 

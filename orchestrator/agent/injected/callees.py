@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from itertools import combinations
 
-from .syntax import SETS, called
+from .syntax import SETS, called, walked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Callees:
         if node.value is None:
             return frozenset()
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        names = [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
+        names = [n.id for target in targets for n in walked(target) if isinstance(n, ast.Name)]
         if isinstance(node.value, ast.Call) and len(names) == 1:
             made = self.spec(node.value.func)
             if made is not None and _is_class_name(made):
@@ -116,10 +116,10 @@ class Callees:
             return
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         if self._results:
-            bound = {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+            bound = {n.id for target in targets for n in walked(target) if isinstance(n, ast.Name)}
             self._results = {n: made for n, made in self._results.items() if n not in bound and not bound & made[1]}
         if isinstance(node.value, ast.Call) and len(targets) == 1 and isinstance(targets[0], ast.Name):
-            named = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
+            named = {n.id for n in walked(node.value) if isinstance(n, ast.Name)}
             self._results[targets[0].id] = node.value, named
 
     def pair(self, test: ast.AST) -> tuple[Spec, Spec] | None:
@@ -127,7 +127,7 @@ class Callees:
         same. Two of other places, as a function and its older name, are meant to be two.
         """
         calls = []
-        for node in ast.walk(test):
+        for node in walked(test):
             if isinstance(node, ast.Call):
                 calls.append(node)
             elif isinstance(node, ast.Name) and node.id in self._results:
@@ -146,7 +146,7 @@ class Callees:
         """Remember that a name is a copy of another, until either is named again."""
         if not self._copies and not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
             return
-        mentioned = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        mentioned = {n.id for n in walked(node) if isinstance(n, ast.Name)}
         self._copies = {a: b for a, b in self._copies.items() if not mentioned & {a, b}}
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             original = uncopied(node.value)
@@ -159,7 +159,7 @@ class Callees:
         if isinstance(a, ast.Name) and isinstance(b, ast.Name):
             return self._copies.get(a.id, a.id) == self._copies.get(b.id, b.id)
         alike = isinstance(a, (ast.Attribute, ast.Subscript)) and ast.dump(a) == ast.dump(b)
-        return alike and not any(isinstance(n, ast.Call) for n in ast.walk(a))
+        return alike and not any(isinstance(n, ast.Call) for n in walked(a))
 
 
 # They give again what they are called on, or given: the content stays.

@@ -251,20 +251,18 @@ class Checks:
         return f"{what} ({place[len(self.tree) :]})"
 
     def _mark(self, module: Any, source: bytes, path: str) -> None:
-        from .assertions import count, mark
-        from .syntax import parsed
+        from .assertions import mark
+        from .syntax import asserts_in, parsed
 
         deepest = sys.getrecursionlimit()
         sys.setrecursionlimit(max(deepest, _DEEPEST))  # each `elif` is inside the one before
         try:
-            asserts = count(module)
-            self.facts[path] = mark(
-                module, source, path, self._names, tell_failures="_pytest.config" not in sys.modules
-            )
-            if source.count(b"assert ") > asserts:  # which may stand in text, or a hook has taken it out
+            facts = mark(module, source, path, self._names, tell_failures="_pytest.config" not in sys.modules)
+            if source.count(b"assert ") > facts.asserts:  # which may stand in text, or a hook has taken it out
                 written = parsed(path, source)
-                if written is not None and count(written) > asserts:
-                    self.facts[path] = mark(written, source, path, self._names)
+                if written is not None and asserts_in(written) > facts.asserts:
+                    facts = mark(written, source, path, self._names)
+            self.facts[path] = facts
         finally:
             sys.setrecursionlimit(deepest)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import builtins
 
-from .syntax import called
+from .syntax import called, walked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def must_not_raise(node: ast.If, function: Any) -> Iterator[tuple[list[ast.stmt]
 def _decide(test: ast.expr, arguments: ast.arguments) -> bool:
     """Whether nothing but arguments, and what every Python has, is asked."""
     own = {a.arg for a in (*getattr(arguments, "posonlyargs", ()), *arguments.args, *arguments.kwonlyargs)} - {"self"}
-    asked = {n.id for n in ast.walk(test) if isinstance(n, ast.Name)}
+    asked = {n.id for n in walked(test) if isinstance(n, ast.Name)}
     return not asked.isdisjoint(own) and all(name in own or hasattr(builtins, name) for name in asked)
 
 
@@ -40,7 +40,7 @@ def _that_must_raise(block: list[ast.stmt]) -> Iterator[str]:
             if any(called(item.context_expr) in _RAISE for item in statement.items):
                 yield from next((done for done in map(list, map(_done_by, reversed(statement.body))) if done), [])
         elif isinstance(statement, (ast.Expr, ast.Assign)):
-            for call in ast.walk(statement.value):  # raises(Error, function, *arguments), with a .match behind it
+            for call in walked(statement.value):  # raises(Error, function, *arguments), with a .match behind it
                 if isinstance(call, ast.Call) and called(call) in _RAISE and len(call.args) > 1:
                     yield ast.dump(call.args[1])
 

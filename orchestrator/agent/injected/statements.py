@@ -8,7 +8,7 @@ import ast
 import builtins
 import re
 
-from .syntax import BLOCKS, SETS, TRIES, called, name_of, within
+from .syntax import BLOCKS, SETS, TRIES, called, name_of, walked, within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def kept_in(body: Iterable[ast.stmt]) -> Iterator[str]:
 
 
 def names_in_checks(function: ast.AST) -> Iterator[str]:
-    for node in ast.walk(function):
+    for node in walked(function):
         if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and fails_in(node)):
             yield from _named(node.test)
         elif isinstance(node, ast.Call) and is_check(called(node)):
@@ -153,7 +153,7 @@ def names_in_checks(function: ast.AST) -> Iterator[str]:
 
 def _named(expression: ast.AST) -> Iterator[str]:
     """Names and attributes, but no `self`."""
-    for node in ast.walk(expression):
+    for node in walked(expression):
         name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else "self"
         if name != "self":
             yield name
@@ -186,7 +186,7 @@ def may_be_literal(test: ast.expr) -> bool:
 
 def named_in_targets(node: Any) -> set[str]:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    return {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+    return {n.id for target in targets for n in walked(target) if isinstance(n, ast.Name)}
 
 
 def is_slice(node: ast.expr) -> bool:
@@ -195,7 +195,7 @@ def is_slice(node: ast.expr) -> bool:
 
 def _is_literal_or_name(node: ast.expr) -> bool:
     return isinstance(node, (ast.Name, ast.List, ast.Tuple)) and not any(
-        isinstance(n, ast.Call) for n in ast.walk(node)
+        isinstance(n, ast.Call) for n in walked(node)
     )
 
 

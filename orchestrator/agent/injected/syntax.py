@@ -55,7 +55,7 @@ def first_line(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> i
 
 def imports(module: ast.Module, package: str) -> bool:
     """Whether it imports the package anywhere, by a statement or by its name."""
-    for node in ast.walk(module):
+    for node in walked(module):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
         if isinstance(node, ast.Call) and called(node) in _IMPORTING:
@@ -65,9 +65,26 @@ def imports(module: ast.Module, package: str) -> bool:
     return False
 
 
+def walked(*nodes: ast.AST) -> list[ast.AST]:
+    """The nodes and all below them, in the order of `ast.walk`, which takes twice as long."""
+    found = list(nodes)
+    for node in found:
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                found += [inner for inner in value if isinstance(inner, ast.AST)]
+            elif isinstance(value, ast.AST):
+                found.append(value)
+    return found
+
+
+def asserts_in(module: ast.Module) -> int:
+    return sum(isinstance(node, ast.Assert) for node in walked(module))
+
+
 def names_in(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """What is read in `nodes`, at any depth, by its name or as an attribute."""
-    for node in (inner for outer in nodes for inner in ast.walk(outer)):
+    for node in walked(*nodes):
         if isinstance(node, ast.Attribute) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)):
             yield name_of(node)
 

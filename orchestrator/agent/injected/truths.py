@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import operator
 
-from .syntax import DEFINITIONS, called
+from .syntax import DEFINITIONS, called, walked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class _Truth:
             return not same
         if any(isinstance(side, (*_FRESH, ast.Tuple)) or _is_fresh_object(side) for side in (left, right)):
             return not same
-        is_one = _same(left, right) and not any(isinstance(n, ast.Call) and not _gives_one(n) for n in ast.walk(left))
+        is_one = _same(left, right) and not any(isinstance(n, ast.Call) and not _gives_one(n) for n in walked(left))
         return same if is_one else None
 
     def _is_never_none(self, node: ast.expr) -> bool:
@@ -269,7 +269,7 @@ def _evaluated(a: Any, op: ast.cmpop, b: Any) -> bool | None:
 
 def _same(left: ast.expr, right: ast.expr) -> bool:
     """Whether both sides are written alike, and nothing in them may give something else the second time."""
-    return type(left) is type(right) and ast.dump(left) == ast.dump(right) and all(map(_is_pure, ast.walk(left)))
+    return type(left) is type(right) and ast.dump(left) == ast.dump(right) and all(map(_is_pure, walked(left)))
 
 
 def _exact(node: ast.expr) -> ast.expr:
@@ -305,7 +305,7 @@ def literals(function: ast.AST) -> dict[str, object]:
     """The names that a function binds once, to a literal, and never again in any way."""
     found: dict[str, object] = {}
     bound: dict[str, int] = {}
-    for node in ast.walk(function):
+    for node in walked(function):
         for name in _bound_by(node):
             bound[name] = bound.get(name, 0) + 1
         target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
