@@ -55,7 +55,7 @@ def loaded(checks: Checks, source: str) -> Callable[[], Any]:
 
 def is_idle(checks: Checks, test: Callable[[], Any]) -> bool:
     test()
-    return "idle" in checks.found(test, test.__code__, None)
+    return "idle" in checks.found(test.__code__, lambda: (test, None))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_what_must_raise_for_other_parameters_and_does_not_has_been_checked(
 def test_a_comparison_that_came_out_false_is_to_be_asserted(checks: Checks, body: str, dropped: bool) -> None:
     test = loaded(checks, f"def test():\n    {body}\n    assert len('a')\n")
     test()
-    assert ("dropped" in checks.found(test, test.__code__, None)) is dropped
+    assert ("dropped" in checks.found(test.__code__, lambda: (test, None))) is dropped
 
 
 @pytest.mark.parametrize(

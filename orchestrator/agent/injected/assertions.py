@@ -75,7 +75,7 @@ class Facts:
         self.asserts = 0  # statements, wherever they stand
         self._functions: dict[int, Function] = {}
         self._by_name: dict[str, list[Function]] = {}
-        self._named: dict[int, tuple[CodeType, list[Function]]] = {}  # by ids, for to compare codes takes longer
+        self._of: dict[int, tuple[CodeType, list[str], list[str]]] = {}  # by ids, for to compare codes takes longer
 
     def add(self, function: Function) -> None:
         self._functions[function.line] = function
@@ -91,27 +91,28 @@ class Facts:
 
     def owed_by(self, code: CodeType) -> list[str]:
         """The keys of which one is to be seen when `code` has run: its own, and of the functions that it names."""
-        return [key for f in self._named_by(code) if f.owes for key in (f.key, *f.assertions)]
+        return self._keys_of(code)[1]
 
     def assertions_of(self, code: CodeType) -> list[str]:
         """The keys of all assertions that stand in `code`, and in the functions that it names."""
-        return [key for f in self._named_by(code) for key in f.assertions]
+        return self._keys_of(code)[2]
 
-    def _named_by(self, code: CodeType) -> list[Function]:
-        """The function whose code it is, and those of the file that it names."""
-        known = self._named.get(id(code))
+    def _keys_of(self, code: CodeType) -> tuple[CodeType, list[str], list[str]]:
+        """Both, of the function whose code it is, and of those of the file that it names."""
+        known = self._of.get(id(code))
         if known is None:
             own = self._functions.get(code.co_firstlineno)
             named = [] if own is None else [own]
             for name in self._by_name.keys() & names_in(code):
                 named += self._by_name[name]
-            known = self._named[id(code)] = code, named
-        return known[1]
+            owed = [key for f in named if f.owes for key in (f.key, *f.assertions)]
+            known = self._of[id(code)] = code, owed, [key for f in named for key in f.assertions]
+        return known
 
 
 def names_in(code: CodeType) -> set[str]:
     """What `code` names, and the functions inside it."""
-    return {name for each in codes_in(code) for name in each.co_names}
+    return set().union(*(each.co_names for each in codes_in(code)))
 
 
 def mark(

@@ -97,6 +97,7 @@ class Checks:
             None
         )  # the same of a library's comparison
         self._records: list[Record] = []
+        self.now = Record(None)  # the last of them
         self._names = config.all("name")
         self._stand_ins = StandIns(self, self._names)
         self.imported: list[Callable[[Any], None]] = [self._stand_ins.originals.watch]  # loaders of the tree's modules
@@ -104,10 +105,6 @@ class Checks:
         self._told = 0  # how much of the stage's report was looked at
         self.after_child_starts()
         self.after_import: dict[str, Callable[[ModuleType], None]] = {"_pytest.assertion.rewrite": self._mark_rewritten}
-
-    @property
-    def now(self) -> Record:
-        return self._records[-1]
 
     def start(self) -> None:
         """Offer what the marks name, and mark the helpers that this process imports."""
@@ -117,43 +114,52 @@ class Checks:
 
     def after_child_starts(self) -> None:
         """In a process that runs no session, or was forked out of one: what it sees it tells at once."""
-        test = self._records[-1].test if self._records else None
-        self._records = [Record(test)]
-        self._records[0].counts = _ToldCounts(self._tell)
-        self._told = self._records[0].begins = self.notes.size()
+        self.now = Record(self.now.test)
+        self.now.counts = _ToldCounts(self._tell)
+        self.now.begins = self._told = self.notes.size()
+        self._records = [self.now]
 
     def begin(self, test: str) -> None:
-        record = Record(test)
-        record.begins = self._told
-        self._records.append(record)
+        self.now = Record(test)
+        self.now.begins = self._told
+        self._records.append(self.now)
 
     def end(self) -> None:
         if len(self._records) > 1:  # not in a child that was forked in the midst of the test
             self._records.pop()
+            self.now = self._records[-1]
 
-    def found(self, function: Any, code: CodeType, kind: type | None) -> dict[str, object]:
+    def found(self, code: CodeType, around: Callable[[], tuple[Any, type | None]]) -> dict[str, object]:
         """Of the test that ends: how many checks ran that could fail, or why none of those that ran could; whether all
-        that it holds is `idle`. Nothing where that is not known.
+        that it holds is `idle`. Nothing where that is not known. `around` gives its function and its class, for which
+        few are asked.
         """
         if not self.facts[code.co_filename].is_known:
             self._tell_unknown(code.co_filename)
             return {}
-        found, now = self._idle(function, code, kind), self.now
+        found, now = self._idle(code, around), self.now
         found["ran"] = max(int(sum(now.counts.values())) - len(now.vacuous), 0)
         if not found["ran"] and (now.vacuous or now.none):
             found["vacuous"] = now.vacuous[0] if now.vacuous else now.none
         return found
 
-    def _idle(self, function: Any, code: CodeType, kind: type | None) -> dict[str, object]:
-        """Whether none of the assertions ran that a test of a class `kind` owes, or one was forgotten."""
+    def _idle(self, code: CodeType, around: Callable[[], tuple[Any, type | None]]) -> dict[str, object]:
+        """Whether none of the assertions ran that a test owes whose own code is `code`, or one was forgotten."""
         record = self.now
-        owed = self.facts[code.co_filename].owed_by(code)
-        if record.counts.keys().isdisjoint(owed):
-            owed = self._owed_by(function, code)
-        if owed and record.counts.keys().isdisjoint(owed) and not self._overridden(code, kind, record):
+        if self._ran_none(record, code, around):
             return {"idle": True, "why": record.none} if record.none else {"idle": True}
         dropped = record.dropped or ([] if any(record.counts.values()) else record.told)
         return {"idle": True, "dropped": dropped[0]} if dropped else {}
+
+    def _ran_none(
+        self, record: Record, code: CodeType, around: Callable[[], tuple[Any, type | None]]
+    ) -> bool:
+        ran = record.counts.keys()
+        if not ran.isdisjoint(self.facts[code.co_filename].owed_by(code)):
+            return False
+        function, kind = around()
+        owed = self._owed_by(function, code)
+        return bool(owed) and ran.isdisjoint(owed) and not self._overridden(code, kind, record)
 
     def _tell_unknown(self, path: str) -> None:
         """Tell once of a file of tests of which nobody sees what they check."""
@@ -168,8 +174,7 @@ class Checks:
         if passed and id(code) not in self._passed:
             self._passed[id(code)] = code
             stand = self.facts[code.co_filename].assertions_of(code)
-        self.due.add(stand, self.now.counts)
-        self.due.add((), self.now.no_checks)
+        self.due.add(stand, self.now.counts, self.now.no_checks)
 
     def _owed_by(self, function: Any, code: CodeType) -> list[str]:
         """The keys of which one is to be seen when a test has run, whose own code is `code`: of its file, and of the

@@ -27,10 +27,10 @@ class Due:
         """Whether this process is one of those that a session starts for a test, and ends before the session's end."""
         return getpid() != self._pid
 
-    def add(self, due: Iterable[str], reached: Iterable[str]) -> None:
+    def add(self, due: Iterable[str], *reached: Iterable[str]) -> None:
         """A test's: those that stand in it, if it passed, and those that ran."""
         self._due.update(due)
-        self._reached.update(reached)
+        self._reached.update(*reached)
 
     def told(self) -> dict[str, list[str]]:
         """What is left `due` here, and all that was `reached`, for another process may leave that due."""

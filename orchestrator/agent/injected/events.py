@@ -29,7 +29,8 @@ class Events:
 
     def hold(self, event: str, **fields: Any) -> None:
         """Send this together with the next event."""
-        self._held += encoded({"event": event, **fields}, 0)
+        fields["event"] = event
+        self._held += encoded(fields, 0)
         self._held.append("\n")
 
     def send(self, event: str, **fields: Any) -> None:

@@ -151,7 +151,7 @@ def _checks(item: pytest.Item) -> dict[str, object]:
     code = item.__dict__.get(_WRITTEN) or code_of(item)
     facts = checks.facts.get(code.co_filename) if code is not None else None
     if code is not None and facts is not None:
-        found.update(checks.found(getattr(item, "function", None), code, getattr(item, "cls", None)))
+        found.update(checks.found(code, lambda: (getattr(item, "function", None), getattr(item, "cls", None))))
         checks.note_due(code, passed=item.__dict__.get(_PASSED, False))
         if checks.due.is_forked:
             found[_ASSERTIONS] = checks.due.told()
@@ -167,17 +167,17 @@ def _calls_function(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    guard = guards.installed()
+    guard, id_ = guards.installed(), item.nodeid
     outermost = test_around() is None
-    guard.checks.begin(item.nodeid)
-    guard.begin_test(item.nodeid)
+    guard.checks.begin(id_)
+    guard.begin_test(id_)
     if outermost:
-        os.environ[TEST_VARIABLE] = item.nodeid
+        os.environ[TEST_VARIABLE] = id_
     yield
     if outermost:
         os.environ.pop(TEST_VARIABLE, None)
     guard.checks.end()
-    guard.note_test(item.nodeid)
+    guard.note_test(id_)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -295,12 +295,13 @@ class Reporter(Events):
             self.send("collect_skip", id=report.nodeid, reason=_skip_reason(report))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        of_fork = getattr(report, _CHECKS, {}).pop(_ASSERTIONS, None)
+        of_fork = vars(report).get(_CHECKS, {}).pop(_ASSERTIONS, None)
         if of_fork:
             self.send("assertions", **of_fork)
-        details = {"seconds": round(report.duration, 4), **_details(report)}
-        self.hold("phase", id=report.nodeid, when=report.when, outcome=report.outcome, **details)
-        if report.when == "setup" or report.failed:  # known if the process dies
+        when, outcome = report.when, report.outcome
+        seconds = int(report.duration * 1e4) / 1e4  # to round it takes as long as to write it down
+        self.hold("phase", id=report.nodeid, when=when, outcome=outcome, seconds=seconds, **_details(report))
+        if when == "setup" or outcome == "failed":  # known if the process dies
             self.flush()
 
     def pytest_internalerror(self, excrepr: object) -> None:
@@ -396,26 +397,26 @@ def _may_hold_tests(path: Path, patterns: list[str]) -> bool:
 def _details(report: Any) -> dict[str, object]:
     """What else an outcome needs: reasons, the subtest that it is of, and at the end the routes that were taken."""
     details: dict[str, object] = {}
-    raised = getattr(report, _RAISED, None)
-    if raised:
-        details["raised"] = raised
-    if report.when == "call" and not getattr(report, _CALLED, False):
-        details["called"] = False
-    if hasattr(report, "wasxfail"):
+    own = vars(report)
+    if own.get(_RAISED):
+        details["raised"] = own[_RAISED]
+    if "wasxfail" in own:
         details["xfail"] = str(report.wasxfail)
-    elif report.skipped:
+    elif report.outcome == "skipped":
         details["reason"] = _skip_reason(report)
-    elif report.failed:
+    elif report.outcome == "failed":
         details.update(_failure(report))
-    if hasattr(report, "context"):
+    if "context" in own:
         details["subtest"] = True
-    if report.when == "teardown":
+    if report.when == "call":
+        if not own.get(_CALLED):
+            details["called"] = False
+    elif report.when == "teardown":
         routes = [[k, str(v)] for k, v in report.user_properties if k.startswith("route.")]
         if routes:
             details["routes"] = routes
-        checks = getattr(report, _CHECKS, None)
-        if checks:
-            details["checks"] = checks
+        if own.get(_CHECKS):
+            details["checks"] = own[_CHECKS]
     return details
 
 

@@ -54,7 +54,7 @@ class Unittests:
         function = _function_of(test)
         if function is None or self._facts_of(function) is None:
             return {}
-        return self._checks.found(function, function.__code__, type(test))
+        return self._checks.found(function.__code__, lambda: (function, type(test)))
 
     def _facts_of(self, function: Any) -> Facts | None:
         file = function.__code__.co_filename if function is not None else ""
