@@ -20,9 +20,11 @@ from .truths import literals, why_method_holds, why_true
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
-    from typing import Any, Callable, Collection, Iterable, Sequence
+    from typing import Any, Callable, Collection, Iterable, List, Sequence, Tuple
 
     from .callees import Spec
+
+    Marks = Tuple[List[ast.stmt], List[ast.stmt]]  # before and after a statement
 
 ISINSTANCE, SEEN = "@nsa_pod_isinstance", "@nsa_pod"
 """Names in `builtins`, and none that a program can write."""
@@ -45,7 +47,8 @@ _LAZY = ("map", "filter", "functools.partial")
 _MATCHES = tuple(getattr(ast, name) for name in ("Match",) if hasattr(ast, name))
 _ORDERS = (ast.Lt, ast.Gt, ast.LtE, ast.GtE)
 _JUMPS = (ast.Return, ast.Break, ast.Continue)
-_SIMPLE = (ast.Assert, ast.Expr, *SETS, ast.Return, ast.Import, ast.ImportFrom)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_SIMPLE = frozenset((ast.Assert, ast.Expr, *SETS, ast.Return, ast.Import, ast.ImportFrom))
 """Statements that may be marked and hold no others."""
 _PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
 _LOAD = ast.Load()
@@ -179,7 +182,7 @@ class _Marker:
             self.statements(inner)
 
     def _marked(self, node: ast.stmt) -> list[ast.stmt]:
-        if isinstance(node, _SIMPLE):
+        if type(node) in _SIMPLE:
             before, after = self._beside(node)
             return [*before, node, *after]
         outer = self._function
@@ -208,38 +211,42 @@ class _Marker:
             self._checked = set(statements.names_in_checks(self._outermost))
         return self._checked
 
-    def _beside(self, node: ast.stmt) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    def _beside(self, node: ast.stmt) -> Marks:
         """The marks before and after a statement."""
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            self._callees.note_import(node)
+        beside = _BESIDE.get(type(node))
+        if beside is None:
             return [], []
-        if isinstance(node, ast.Assert):
-            self._facts.asserts += 1
-            before, after = self._beside_assert(node)
-        elif isinstance(node, (ast.With, ast.AsyncWith)):
-            checks = [item.context_expr for item in node.items if statements.checks(item.context_expr)]
-            before, after = [], self._ran(node, self._callee(checks, "entered")) if checks else []
-        elif isinstance(node, (ast.If, *_MATCHES)):  # that its condition was asked is the check
-            before, after = [*self._ran(node), *self._ordered(node, node)] if statements.fails_in(node) else [], []
-            self._watch_told(node)
-            function = self._outermost if self._function else None
-            for block, statement in must_not_raise(node, function) if isinstance(node, ast.If) else ():
-                place = block.index(statement) + 1
-                block[place:place] = self._ran(statement)
-        elif isinstance(node, TRIES) or (isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and node.orelse):
-            before, after = [], self._ran(node) if statements.fails_in(node) else []
-        elif isinstance(node, ast.Return):
-            before, after = self._ran(node) if statements.checks(node) else [], []
-        elif isinstance(node, (ast.Expr, *SETS)):
-            before, after = [], self._beside_call(node)
-            self._watch_told(node)
-        else:
-            return [], []
+        marks = beside(self, node)
         self._callees.note_copy(node)
         self._callees.note_result(node)
-        return before, after
+        return marks
 
-    def _beside_assert(self, node: ast.Assert) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    def _beside_import(self, node: ast.Import | ast.ImportFrom) -> Marks:
+        self._callees.note_import(node)
+        return [], []
+
+    def _beside_with(self, node: ast.With | ast.AsyncWith) -> Marks:
+        checks = [item.context_expr for item in node.items if statements.checks(item.context_expr)]
+        return [], self._ran(node, self._callee(checks, "entered")) if checks else []
+
+    def _beside_choice(self, node: Any) -> Marks:
+        """That its condition was asked is the check."""
+        before = [*self._ran(node), *self._ordered(node, node)] if statements.fails_in(node) else []
+        self._watch_told(node)
+        function = self._outermost if self._function else None
+        for block, statement in must_not_raise(node, function) if isinstance(node, ast.If) else ():
+            place = block.index(statement) + 1
+            block[place:place] = self._ran(statement)
+        return before, []
+
+    def _beside_block(self, node: Any) -> Marks:
+        return [], self._ran(node) if statements.fails_in(node) else []
+
+    def _beside_return(self, node: ast.Return) -> Marks:
+        return self._ran(node) if statements.checks(node) else [], []
+
+    def _beside_assert(self, node: ast.Assert) -> Marks:
+        self._facts.asserts += 1
         test = node.test
         if isinstance(test, ast.Tuple) and test.elts:
             return [self._says(node, "loses", "a tuple is asserted, which is always true")], []
@@ -272,6 +279,11 @@ class _Marker:
         if not isinstance(named, ast.Attribute) or named.attr not in _MADE_UP or not statements.is_plain(named.value):
             return []
         return [_call(node, "made_up", named.value, self._place(node), _constant(named.attr))]
+
+    def _beside_plain(self, node: Any) -> Marks:
+        after = self._beside_call(node)
+        self._watch_told(node)
+        return [], after
 
     def _beside_call(self, node: Any) -> list[ast.stmt]:
         marks: list[ast.stmt] = []
@@ -471,6 +483,17 @@ class _Marker:
         if silent or jumps:
             done = COMPLETED + key
             node.body = [*_before_jumps(node.body, lambda jump: _seen(jump, done)), _seen(node.body[-1], done)]
+
+
+_BESIDE: dict[type, Callable[[_Marker, Any], Marks]] = {
+    ast.Assert: _Marker._beside_assert,
+    **dict.fromkeys((ast.Expr, *SETS), _Marker._beside_plain),
+    ast.Return: _Marker._beside_return,
+    **dict.fromkeys((ast.Import, ast.ImportFrom), _Marker._beside_import),
+    **dict.fromkeys((ast.With, ast.AsyncWith), _Marker._beside_with),
+    **dict.fromkeys((ast.If, *_MATCHES), _Marker._beside_choice),
+    **dict.fromkeys((*TRIES, *_LOOPS), _Marker._beside_block),
+}
 
 
 def _at(statement: ast.stmt) -> dict[str, Any]:

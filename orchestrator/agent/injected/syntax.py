@@ -71,7 +71,7 @@ def walked(*nodes: ast.AST) -> list[ast.AST]:
     for node in found:
         for name in node._fields:
             value = getattr(node, name, None)
-            if isinstance(value, list):
+            if type(value) is list:
                 found += [inner for inner in value if isinstance(inner, ast.AST)]
             elif isinstance(value, ast.AST):
                 found.append(value)
