@@ -14,7 +14,21 @@ from . import statements
 from .callees import Callees
 from .counterparts import must_not_raise
 from .frames import codes_in
-from .syntax import BLOCKS, FUNCTIONS, SCOPES, SETS, TRIES, called, first_line, imports, name_of, walked, within
+from .syntax import (
+    BLOCKS,
+    FUNCTIONS,
+    SCOPES,
+    SETS,
+    TRIES,
+    called,
+    first_line,
+    ids_in,
+    imports,
+    name_of,
+    targets_of,
+    walked,
+    within,
+)
 from .truths import literals, why_method_holds, why_true
 
 TYPE_CHECKING = False
@@ -289,7 +303,7 @@ class _Marker:
         marks: list[ast.stmt] = []
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             functions = self._callees.note_assigned(node)
-            if functions and not self._checked_names().isdisjoint(statements.named_in_targets(node)):
+            if functions and not self._checked_names().isdisjoint(ids_in(*targets_of(node))):
                 marks = [_seen(node, (CALLED, tuple(sorted(functions))))]
         if isinstance(node, ast.Expr) and called(node.value) == "fail":
             spec = self._callees.spec(node.value.func)  # type: ignore[attr-defined]

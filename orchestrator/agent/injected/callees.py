@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from itertools import combinations
 
-from .syntax import SETS, called, walked
+from .syntax import SETS, called, ids_in, targets_of, walked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,12 +66,12 @@ class Callees:
         """Remember what the names come from that a statement binds; the functions of the tree that it calls for it."""
         if node.value is None:
             return frozenset()
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        names = [n.id for target in targets for n in walked(target) if isinstance(n, ast.Name)]
+        targets = targets_of(node)
+        names = ids_in(*targets)
         if isinstance(node.value, ast.Call) and len(names) == 1:
             made = self.spec(node.value.func)
             if made is not None and _is_class_name(made):
-                self._made[names[0]] = made
+                self._made.update(dict.fromkeys(names, made))
         if not self.has_own:
             return frozenset()
         found = frozenset(self.about([node.value]))
@@ -114,13 +114,12 @@ class Callees:
         """Remember which call has made what a name stands for, until the name or one of its arguments is set anew."""
         if not isinstance(node, SETS):
             return
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        targets = targets_of(node)
         if self._results:
-            bound = {n.id for target in targets for n in walked(target) if isinstance(n, ast.Name)}
+            bound = ids_in(*targets)
             self._results = {n: made for n, made in self._results.items() if n not in bound and not bound & made[1]}
         if isinstance(node.value, ast.Call) and len(targets) == 1 and isinstance(targets[0], ast.Name):
-            named = {n.id for n in walked(node.value) if isinstance(n, ast.Name)}
-            self._results[targets[0].id] = node.value, named
+            self._results[targets[0].id] = node.value, ids_in(node.value)
 
     def pair(self, test: ast.AST) -> tuple[Spec, Spec] | None:
         """The two functions whose results an expression is about, of which a test has chosen one, if they are given the
@@ -146,7 +145,7 @@ class Callees:
         """Remember that a name is a copy of another, until either is named again."""
         if not self._copies and not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
             return
-        mentioned = {n.id for n in walked(node) if isinstance(n, ast.Name)}
+        mentioned = ids_in(node)
         self._copies = {a: b for a, b in self._copies.items() if not mentioned & {a, b}}
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             original = uncopied(node.value)

@@ -14,7 +14,8 @@ from types import FunctionType, ModuleType
 
 from .comparisons import is_list_of_truths
 from .due import Due
-from .hooks import replace
+from .files import read
+from .hooks import compile_by, replace
 from .seen import Seen
 from .stage import test_around
 from .stand_ins import StandIns, code_behind
@@ -151,9 +152,7 @@ class Checks:
         dropped = record.dropped or ([] if any(record.counts.values()) else record.told)
         return {"idle": True, "dropped": dropped[0]} if dropped else {}
 
-    def _ran_none(
-        self, record: Record, code: CodeType, around: Callable[[], tuple[Any, type | None]]
-    ) -> bool:
+    def _ran_none(self, record: Record, code: CodeType, around: Callable[[], tuple[Any, type | None]]) -> bool:
         ran = record.counts.keys()
         if not ran.isdisjoint(self.facts[code.co_filename].owed_by(code)):
             return False
@@ -311,20 +310,16 @@ class Checks:
 
         compiles = SourceFileLoader.source_to_code
 
-        def marking(get_code: Callable[..., Any]) -> Callable[..., Any]:
-            def marked(loader: Any, name: str) -> Any:
-                path = loader.path
-                helps = self.is_ours(path) and self._helps(path) and type(loader).source_to_code is compiles
-                code = self.marked(path) if helps else None
-                return get_code(loader, name) if code is None else code
+        def marked(loader: Any, name: str) -> CodeType | None:
+            path = loader.path
+            helps = self.is_ours(path) and self._helps(path) and type(loader).source_to_code is compiles
+            return self.marked(path) if helps else None
 
-            return marked
-
-        replace(SourceFileLoader, "get_code", marking)
+        compile_by(marked)
 
     def marked(self, path: str) -> CodeType | None:
         """The code of a file with marks; None if it does not compile."""
-        from .syntax import parsed, read
+        from .syntax import parsed
 
         source = read(path)
         module = parsed(path, source)

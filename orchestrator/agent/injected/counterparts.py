@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import builtins
 
-from .syntax import called, walked
+from .syntax import called, ids_in, walked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def must_not_raise(node: ast.If, function: Any) -> Iterator[tuple[list[ast.stmt]
 def _decide(test: ast.expr, arguments: ast.arguments) -> bool:
     """Whether nothing but arguments, and what every Python has, is asked."""
     own = {a.arg for a in (*getattr(arguments, "posonlyargs", ()), *arguments.args, *arguments.kwonlyargs)} - {"self"}
-    asked = {n.id for n in walked(test) if isinstance(n, ast.Name)}
+    asked = ids_in(test)
     return not asked.isdisjoint(own) and all(name in own or hasattr(builtins, name) for name in asked)
 
 

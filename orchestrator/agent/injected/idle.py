@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
+from .files import read
 from .stage import test_around
 
 TYPE_CHECKING = False
@@ -60,16 +61,7 @@ class IdleTests:
 
 
 def _holds_examples(file: str) -> bool:
-    return b">>>" in _text(file)
-
-
-def _text(file: str) -> bytes:
-    """Blank where it cannot be read, or has gone; `syntax` has the same, and takes `ast`."""
-    try:
-        with open(file, "rb") as f:
-            return f.read()
-    except OSError:
-        return b""
+    return b">>>" in read(file)
 
 
 def _may_hold_tests(names: dict[str, Any]) -> bool:
@@ -87,7 +79,7 @@ def _may_be_inert(file: str) -> bool:
     """Whether it is worth to read, which takes longer than many a program: its guard is another one, or holds no call
     of a `main` that is no generator or coroutine.
     """
-    source = _text(file)
+    source = read(file)
     guards = (f"__name__ == {quote}__main__{quote}".encode() for quote in ("'", '"'))
     held = next((after for guard in guards for _, found, after in [source.partition(guard)] if found), None)
     if held is None:

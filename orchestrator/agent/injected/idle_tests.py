@@ -9,7 +9,8 @@ import re
 from typing import Any, Iterable, Iterator
 
 from .assertions import mark
-from .syntax import DEFINITIONS, FUNCTIONS, first_line, names_in, parsed, read
+from .files import read
+from .syntax import DEFINITIONS, FUNCTIONS, first_line, names_in, parsed
 
 _LOOKS_FOR_TESTS = (
     r"main|run\w*|\w*[tT]est\w*|\w*Test|discover|globals|locals|vars|dir|eval|exec|compile|getattr|getmembers|modules"

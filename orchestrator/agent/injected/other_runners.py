@@ -12,14 +12,14 @@ from sys import _getframe  # bound here, as in `hooks`
 
 from .events import Events, file_of_its_own
 from .frames import drops_result, is_of, outside
-from .hooks import Attribute, as_named, replace, watch
+from .hooks import Attribute, as_named, compile_by, replace, watch
 from .pending import Pending, hold, retrieve
 from .stage import moved_up
 from .unittests import Unittests, returned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import FrameType, ModuleType
+    from types import CodeType, FrameType, ModuleType
     from typing import Any, Callable
 
     from .checks import Checks
@@ -78,18 +78,13 @@ class OtherRunners:
 
     def start(self) -> None:
         """`python -m doctest` runs the module's text under another name: have it call the module, which is watched."""
-        from _frozen_importlib_external import SourceFileLoader  # without what `importlib` takes with it
 
-        def calling(get_code: Callable[..., Any]) -> Callable[..., Any]:
-            def called(loader: Any, name: str) -> Any:
-                asks = outside(_getframe(1)) if name == "doctest" else None
-                if asks is not None and is_of(asks, "runpy"):
-                    return compile(_DOCTEST, loader.path, "exec", dont_inherit=True)
-                return get_code(loader, name)
+        def calling(loader: Any, name: str) -> CodeType | None:
+            asks = outside(_getframe()) if name == "doctest" else None
+            is_program = asks is not None and is_of(asks, "runpy")
+            return compile(_DOCTEST, loader.path, "exec", dont_inherit=True) if is_program else None
 
-            return called
-
-        replace(SourceFileLoader, "get_code", calling)
+        compile_by(calling)
 
     def tell_end(self) -> None:
         """The process ends, and its session with it."""

@@ -6,7 +6,7 @@ import ast  # this module is imported where a program is read
 import warnings
 
 from .statements import COMPARES, compares, makes_exception, raises
-from .syntax import called, imports, name_of, parsed, within
+from .syntax import called, ids_in, imports, name_of, parsed, within
 from .uses import Program
 
 TYPE_CHECKING = False
@@ -152,9 +152,9 @@ def _in_sweeps(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
     for loop in nodes:
         targets = [g.target for g in loop.generators] if isinstance(loop, _COMPREHENSIONS) else []
         targets += [loop.target] if isinstance(loop, ast.For) else []
-        swept = set(_names_in(*targets))
+        swept = ids_in(*targets)
         for node in ast.walk(loop) if swept else ():
-            if compares(node) and not swept.isdisjoint(_names_in(*_tolerances(node))):
+            if compares(node) and not swept.isdisjoint(ids_in(*_tolerances(node))):
                 yield node
 
 
@@ -171,10 +171,8 @@ def _that_end_loops(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
             inside = list(ast.walk(loop))
             ends = [node.test for node in inside if isinstance(node, ast.If) and _leaves_where_true(node)]
             ends += [loop.test] if isinstance(loop, ast.While) else []
-            names = set(_names_in(*ends))
-            sets = [
-                n.value for n in inside if isinstance(n, ast.Assign) and not names.isdisjoint(_names_in(*n.targets))
-            ]
+            names = ids_in(*ends)
+            sets = [n.value for n in inside if isinstance(n, ast.Assign) and not names.isdisjoint(ids_in(*n.targets))]
             yield from (node for each in (*ends, *sets) for node in ast.walk(each) if compares(node))
 
 
@@ -203,12 +201,8 @@ def _repeated(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
     for loop in nodes:
         if isinstance(loop, ast.For):
             read = {n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-            if read.isdisjoint(_names_in(loop.target)):
+            if read.isdisjoint(ids_in(loop.target)):
                 yield from (statement.value for statement in loop.body if isinstance(statement, ast.Expr))
-
-
-def _names_in(*nodes: ast.AST) -> Iterator[str]:
-    return (n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name))
 
 
 def _has_keyword(call: Any, name: str) -> bool:

@@ -13,15 +13,16 @@ import builtins
 import os
 import sys
 
+from .files import read
 from .frames import is_of
-from .hooks import replace, tell, watch
+from .hooks import compile_by, tell, watch
 from .inner import CHECKING
 from .stage import test_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType, TracebackType
-    from typing import Any, Callable
+    from typing import Any
 
     from .ends import End
     from .inner import Inner
@@ -61,27 +62,17 @@ class Programs:
                 sys.path_importer_cache[self._path] = _Importer(self._path, code)
 
     def _watch_module(self, module: str) -> None:
-        from _frozen_importlib_external import SourceFileLoader  # as in `checks`
+        def marked(loader: Any, name: str) -> Any:
+            is_program = sys.argv[:1] == ["-m"] and name in (module, f"{module}.__main__")
+            return tell(self._marked, loader.path) if is_program else None
 
-        def marking(get_code: Callable[..., Any]) -> Callable[..., Any]:
-            def marked(loader: Any, name: str) -> Any:
-                is_program = sys.argv[:1] == ["-m"] and name in (module, f"{module}.__main__")
-                code = tell(self._marked, loader.path) if is_program else None
-                return get_code(loader, name) if code is None else code
-
-            return marked
-
-        replace(SourceFileLoader, "get_code", marking)
+        compile_by(marked)
 
     def _marked(self, path: str, *, is_script: bool = False) -> CodeType | None:
         """The code of a program with marks; None where nothing is to be looked at, or it cannot be read."""
         if not os.path.realpath(path).startswith(self._tree):
             return None
-        try:
-            with open(path, "rb") as f:
-                source = f.read()
-        except OSError:
-            return None
+        source = read(path)
         if sys.flags.optimize and any(line.lstrip().startswith(_ASSERTING) for line in source.split(b"\n")):
             self._notes.add(doubt=f"Python left the assertions of {os.path.basename(path)} out (-O)")
         if not _may_drop(source):
@@ -97,7 +88,7 @@ class Programs:
 
     def begins(self, names: dict[str, Any]) -> None:
         """Have the program find what it does where it is run as it is, and not by an importer."""
-        from _frozen_importlib_external import SourceFileLoader  # as above
+        from _frozen_importlib_external import SourceFileLoader  # as in `hooks`
 
         names.update(__spec__=None, __package__=None, __cached__=None)
         names["__loader__"] = SourceFileLoader("__main__", self._path)

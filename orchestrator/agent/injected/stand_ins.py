@@ -11,6 +11,7 @@ import os
 import sys
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType
 
+from .files import read
 from .frames import codes_in, importing, local
 
 TYPE_CHECKING = False
@@ -251,7 +252,7 @@ class StandIns:
         plain = re.escape(name)
         assigned = rf"\.{plain}\s*(?:,[^=\n]*|=[^=\n]*\.\w+\s*)?=[^=]"
         sets = rf"{assigned}|(?:setattr|patch|__dict__|vars)\b[^\n]*['\".]{plain}['\"]"
-        return any(re.search(sets, _text(path)) for path in list(self._checks.facts))
+        return any(re.search(sets, read(path).decode("utf-8", "replace")) for path in list(self._checks.facts))
 
     # --- checks that are none ---
 
@@ -438,18 +439,10 @@ def _named_in(function: Any) -> Iterator[object]:
 def _codes_in(file: str) -> frozenset[CodeType]:
     """All code that the source of a file defines."""
     try:
-        module = compile(_text(file), file, "exec", dont_inherit=True)
+        module = compile(read(file), file, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError):
         return frozenset()
     return frozenset(codes_in(module))
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as f:
-            return f.read()
-    except OSError:
-        return ""
 
 
 def _tensors() -> tuple[Any, Any]:

@@ -8,7 +8,7 @@ import ast
 import builtins
 import re
 
-from .syntax import BLOCKS, SETS, TRIES, called, name_of, walked, within
+from .syntax import BLOCKS, SETS, TRIES, called, name_of, targets_of, walked, within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def kept_in(body: Iterable[ast.stmt]) -> Iterator[str]:
     """The names of what a handler sets, or calls a method of."""
     for node in within(body):
         if isinstance(node, SETS):
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            for target in targets_of(node):
                 yield from _named(target)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr not in TELLS:
             yield from _named(node.func.value)
@@ -184,19 +184,12 @@ def may_be_literal(test: ast.expr) -> bool:
     return bool(names) and all(isinstance(p, (ast.Name, ast.Constant, ast.cmpop, ast.boolop)) for p in parts[1:])
 
 
-def named_in_targets(node: Any) -> set[str]:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    return {n.id for target in targets for n in walked(target) if isinstance(n, ast.Name)}
-
-
 def is_slice(node: ast.expr) -> bool:
     return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and _is_literal_or_name(node.value)
 
 
 def _is_literal_or_name(node: ast.expr) -> bool:
-    return isinstance(node, (ast.Name, ast.List, ast.Tuple)) and not any(
-        isinstance(n, ast.Call) for n in walked(node)
-    )
+    return isinstance(node, (ast.Name, ast.List, ast.Tuple)) and not any(isinstance(n, ast.Call) for n in walked(node))
 
 
 def is_plain(node: ast.AST) -> bool:

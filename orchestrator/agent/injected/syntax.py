@@ -20,22 +20,17 @@ BLOCKS = ("body", "orelse", "finalbody")
 def parsed(file: str, source: bytes | None = None) -> ast.Module | None:
     """A file's text, or another one as its own; None where it cannot be read, or does not compile."""
     try:
-        return ast.parse(_content(file) if source is None else source, file)
+        if source is None:
+            with open(file, "rb") as f:
+                source = f.read()
+        return ast.parse(source, file)
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
 
 
-def read(file: str) -> bytes:
-    """Nothing where it cannot be read."""
-    try:
-        return _content(file)
-    except OSError:
-        return b""
-
-
-def _content(file: str) -> bytes:
-    with open(file, "rb") as f:
-        return f.read()
+def targets_of(node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> list[ast.expr]:
+    """What one of `SETS` sets."""
+    return node.targets if isinstance(node, ast.Assign) else [node.target]
 
 
 def name_of(node: object) -> str:
@@ -76,6 +71,11 @@ def walked(*nodes: ast.AST) -> list[ast.AST]:
             elif isinstance(value, ast.AST):
                 found.append(value)
     return found
+
+
+def ids_in(*nodes: ast.AST) -> set[str]:
+    """The names in the nodes, read or set; no attributes."""
+    return {node.id for node in walked(*nodes) if isinstance(node, ast.Name)}
 
 
 def asserts_in(module: ast.Module) -> int:

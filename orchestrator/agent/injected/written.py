@@ -20,9 +20,10 @@ from typing import Any, Collection, Dict, Iterable, Iterator, List, Mapping, Nam
 import pytest
 
 from .assertions import mark
+from .files import read
 from .misnamed import is_named, is_nearly_hook, is_nearly_test, names_in
 from .reached import reached
-from .syntax import FUNCTIONS, first_line, name_of, parsed, read
+from .syntax import FUNCTIONS, first_line, name_of, parsed
 
 NO_TESTS_IN = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", "venv", "{arch}", "__pycache__")
 """pytest's default `norecursedirs`: where nobody expects the commit's tests."""
@@ -138,7 +139,7 @@ def _left_out(items: Iterable[pytest.Item]) -> Iterator[str]:
 
 
 def _collected(items: Iterable[pytest.Item]) -> _Collected:
-    found = _Collected(set(), defaultdict(Counter), set(), {}, set(), set())
+    found = _Collected(set(), defaultdict(lambda: defaultdict(int)), set(), {}, set(), set())
     for (parent, path), siblings in groupby(items, lambda item: (item.parent, item.path)):
         file = str(path)
         classes = tuple(node.name for node in parent.listchain() if isinstance(node, pytest.Class)) if parent else ()
