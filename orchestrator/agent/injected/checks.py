@@ -275,6 +275,7 @@ class Checks:
         marks. What it rewrites of the environment (plugins, and all that their packages hold) it keeps as ever.
         """
         replace(rewrite, "rewrite_asserts", self._marking)
+        replace(rewrite, "_rewrite_test", _without_collecting)
         replace(
             rewrite,
             "_read_pyc",
@@ -290,15 +291,9 @@ class Checks:
 
     def _marking(self, rewrite_asserts: Callable[..., None]) -> Callable[..., None]:
         def marked(mod: Any, source: bytes, module_path: str | None = None, config: Any = None) -> None:
-            collects = gc.isenabled()
-            gc.disable()  # a syntax tree is no garbage, and to look for some in it takes as long as to rewrite it
-            try:
-                if module_path is not None and self.is_ours(module_path):
-                    self._mark(mod, source, module_path)
-                rewrite_asserts(mod, source, module_path, config)
-            finally:
-                if collects:
-                    gc.enable()
+            if module_path is not None and self.is_ours(module_path):
+                self._mark(mod, source, module_path)
+            rewrite_asserts(mod, source, module_path, config)
 
         return marked
 
@@ -415,3 +410,18 @@ class Checks:
             return True
         path = frame.f_code.co_filename
         return path in self.facts or (self.is_ours(path) and not keeps_it)
+
+
+def _without_collecting(rewrite: Callable[..., Any]) -> Callable[..., Any]:
+    """From a file to its code: a syntax tree is no garbage, and to look for some in it takes as long as to rewrite it."""
+
+    def rewritten(*args: Any) -> Any:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return rewrite(*args)
+        finally:
+            if collects:
+                gc.enable()
+
+    return rewritten
