@@ -17,6 +17,7 @@ from .frames import codes_in
 from .syntax import (
     BLOCKS,
     FUNCTIONS,
+    LOOPS,
     SCOPES,
     SETS,
     TRIES,
@@ -61,7 +62,6 @@ _LAZY = ("map", "filter", "functools.partial")
 _MATCHES = tuple(getattr(ast, name) for name in ("Match",) if hasattr(ast, name))
 _ORDERS = (ast.Lt, ast.Gt, ast.LtE, ast.GtE)
 _JUMPS = (ast.Return, ast.Break, ast.Continue)
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _SIMPLE = frozenset((ast.Assert, ast.Expr, *SETS, ast.Return, ast.Import, ast.ImportFrom))
 """Statements that may be marked and hold no others."""
 _PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
@@ -506,7 +506,7 @@ _BESIDE: dict[type, Callable[[_Marker, Any], Marks]] = {
     **dict.fromkeys((ast.Import, ast.ImportFrom), _Marker._beside_import),
     **dict.fromkeys((ast.With, ast.AsyncWith), _Marker._beside_with),
     **dict.fromkeys((ast.If, *_MATCHES), _Marker._beside_choice),
-    **dict.fromkeys((*TRIES, *_LOOPS), _Marker._beside_block),
+    **dict.fromkeys((*TRIES, *LOOPS), _Marker._beside_block),
 }
 
 

@@ -413,7 +413,7 @@ class Checks:
 
 
 def _without_collecting(rewrite: Callable[..., Any]) -> Callable[..., Any]:
-    """From a file to its code: a syntax tree is no garbage, and to look for some in it takes as long as to rewrite it."""
+    """From a file to its code: in a syntax tree is no garbage, and to look for some takes as long as to rewrite it."""
 
     def rewritten(*args: Any) -> Any:
         collects = gc.isenabled()

@@ -6,7 +6,7 @@ import ast  # this module is imported where a program is read
 import warnings
 
 from .statements import COMPARES, compares, makes_exception, raises
-from .syntax import called, ids_in, imports, name_of, parsed, within
+from .syntax import LOOPS, called, ids_in, imports, name_of, parsed, within
 from .uses import Program
 
 TYPE_CHECKING = False
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from typing import Any, Iterable, Iterator, Sequence
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FAILING = frozenset(("AssertionError", "Exception", "BaseException"))
 _EXACT = ("equal", "equals", "array_equal", "array_equiv", "isclose")
 """That two things are equal to the last bit, and which elements are near, may be all that a program wants to say."""
@@ -167,7 +166,7 @@ def _that_end_loops(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
     is searched.
     """
     for loop in nodes:
-        if isinstance(loop, _LOOPS):
+        if isinstance(loop, LOOPS):
             inside = list(ast.walk(loop))
             ends = [node.test for node in inside if isinstance(node, ast.If) and _leaves_where_true(node)]
             ends += [loop.test] if isinstance(loop, ast.While) else []

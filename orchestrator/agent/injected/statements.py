@@ -8,7 +8,7 @@ import ast
 import builtins
 import re
 
-from .syntax import BLOCKS, SETS, TRIES, called, name_of, targets_of, walked, within
+from .syntax import BLOCKS, LOOPS, SETS, TRIES, called, name_of, targets_of, walked, within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def fails_in(node: Any) -> bool:
     """Whether a block of the statement, not one deeper inside, fails the test: by a raise, a call or `assert False`."""
     blocks = [getattr(node, name, ()) for name in BLOCKS]
     blocks += [inner.body for inner in (*getattr(node, "handlers", ()), *getattr(node, "cases", ()))]
-    if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
+    if isinstance(node, LOOPS):
         blocks = [node.orelse]
     return any(_fails(statement) for block in blocks for statement in block)
 

@@ -14,6 +14,7 @@ SCOPES = (*DEFINITIONS, ast.Lambda)
 SETS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
 _IMPORTING = ("importorskip", "import_module", "__import__")
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
 BLOCKS = ("body", "orelse", "finalbody")
 
 

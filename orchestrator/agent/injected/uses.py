@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Sequence
 
 from .frames import IMPORTING, drops_result, is_of
-from .syntax import FUNCTIONS, SETS, called, name_of, parsed
+from .syntax import FUNCTIONS, LOOPS, SETS, called, name_of, parsed
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -343,7 +343,7 @@ class Program:
         """Whether each turn of a loop sets a name, and only what the last one set is read; it has ended badly, then, if
         that is what it did.
         """
-        kinds = (ast.For, ast.AsyncFor, ast.While, *FUNCTIONS)
+        kinds = (*LOOPS, *FUNCTIONS)
         loop = next((above for _, above in self._around(place) if isinstance(above, kinds)), None)
         if not isinstance(place, ast.Assign) or loop is None or isinstance(loop, FUNCTIONS):
             return False
