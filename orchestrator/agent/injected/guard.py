@@ -111,14 +111,16 @@ class Guard:
         """The test that this process works for now: of tests inside one another the outermost."""
         return self._around or (self._tests[0] if self._tests else test_around())
 
-    def begin_test(self, test: str) -> None:
-        """What was counted so far is not the work of `test`, which begins in this process."""
+    def begin_test(self, test: str) -> bool:
+        """What was counted so far is not the work of `test`, which begins in this process; whether it is in none."""
+        is_outermost = self._around is None and not self._tests
         if not self._tests:
             self._launches.note()
         if not self._any_test:  # what collection has allocated; between tests hardly anything does
             self._any_test = True
             self._cuda.note(self.test())
         self._tests.append(test)
+        return is_outermost
 
     def note_test(self, test: str) -> None:
         """Write down what was counted as the work of `test`, which has just ended in this process."""

@@ -168,13 +168,12 @@ def _calls_function(item: pytest.Item) -> bool:
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     guard, id_ = guards.installed(), item.nodeid
-    outermost = test_around() is None
     guard.checks.begin(id_)
-    guard.begin_test(id_)
-    if outermost:
+    is_outermost = guard.begin_test(id_)
+    if is_outermost:
         os.environ[TEST_VARIABLE] = id_
     yield
-    if outermost:
+    if is_outermost:
         os.environ.pop(TEST_VARIABLE, None)
     guard.checks.end()
     guard.note_test(id_)
