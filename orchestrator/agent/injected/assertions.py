@@ -524,12 +524,14 @@ def _seen(at: ast.stmt, key: object, *values: ast.Name) -> ast.stmt:
 
 def _is_seen(at: ast.stmt, key: Any, *values: ast.Name) -> ast.expr:
     """A mark, with what some names stand for where it is; not by a call, as `compared` is, for it may be compiled."""
-    place, load = _at(at), _LOAD
-    names = [ast.Name(name, load, **place) for name in (ISINSTANCE, SEEN)]
-    made: ast.expr = ast.Constant(key, **place)
-    if values:
-        made = ast.Tuple([*(ast.Constant(part, **place) for part in key), *values], load, **place)
-    return ast.Call(names[0], [made, names[1]], [], **place)
+    function, seen = ast.Name(ISINSTANCE, _LOAD), ast.Name(SEEN, _LOAD)
+    parts = [_constant(part) for part in key] if values else []
+    made = ast.Tuple([*parts, *values], _LOAD) if values else _constant(key)
+    call = ast.Call(function, [made, seen], [])
+    place = _at(at)
+    for node in (call, function, made, seen, *parts):  # to give each its place when it is made takes longer
+        node.__dict__.update(place)
+    return call
 
 
 def _call(at: ast.stmt, method: str, *arguments: ast.expr, keywords: Sequence[ast.keyword] = ()) -> ast.Expr:
