@@ -114,6 +114,14 @@ class Facts:
         """The keys of all assertions that stand in `code`, and in the functions that it names."""
         return self._keys_of(code)[2]
 
+    def assertions_within(self, code: CodeType) -> list[str]:
+        """The keys of those that stand in `code` itself, which may be that of a function inside another."""
+        from dis import findlinestarts
+
+        lines = {str(line) for _, line in findlinestarts(code)}
+        keys = (key for function in self._functions.values() for key in function.assertions)
+        return [key for key in keys if key.rpartition(":")[2] in lines]
+
     def _keys_of(self, code: CodeType) -> tuple[CodeType, list[str], list[str]]:
         """Both, of the function whose code it is, and of those of the file that it names."""
         known = self._of.get(id(code))

@@ -92,6 +92,7 @@ class Checks:
         self._passed: dict[int, CodeType] = {}  # of tests, by ids
         self._owed: dict[int, tuple[CodeType, list[str]]] = {}  # by ids, as in `Facts`
         self._unknown: set[str] = set()  # files
+        self._traced: set[str] = set()  # keys of assertions that a compiler has seen
         self.looked_at: set[int] = set()  # processes whose ends someone asked for
         self.failing: Callable[[FrameType], None] = lambda frame: None  # an assertion fails in it, outside of sessions
         self.comparing: Callable[[str, FrameType], None] = lambda name, frame: (
@@ -140,6 +141,8 @@ class Checks:
             return {}
         found, now = self._idle(code, around), self.now
         found["ran"] = max(int(sum(now.counts.values())) - len(now.vacuous), 0)
+        if not found["ran"] and self._traced:
+            found["ran"] = len(self._traced.intersection(self.facts[code.co_filename].owed_by(code)))
         if not found["ran"] and (now.vacuous or now.none):
             found["vacuous"] = now.vacuous[0] if now.vacuous else now.none
         return found
@@ -158,7 +161,9 @@ class Checks:
             return False
         function, kind = around()
         owed = self._owed_by(function, code)
-        return bool(owed) and ran.isdisjoint(owed) and not self._overridden(code, kind, record)
+        if not owed or not self._traced.isdisjoint(owed):
+            return False
+        return ran.isdisjoint(owed) and not self._overridden(code, kind, record)
 
     def _tell_unknown(self, path: str) -> None:
         """Tell once of a file of tests of which nobody sees what they check."""
@@ -173,7 +178,13 @@ class Checks:
         if passed and id(code) not in self._passed:
             self._passed[id(code)] = code
             stand = self.facts[code.co_filename].assertions_of(code)
-        self.due.add(stand, self.now.counts, self.now.no_checks)
+        self.due.add(stand, self.now.counts, self.now.no_checks, self._traced)
+
+    def trace(self, code: CodeType) -> None:
+        """A compiler takes the code of a function, whose assertions are told nowhere from now on."""
+        facts = self.facts.get(code.co_filename)
+        if facts is not None:
+            self._traced.update(facts.assertions_within(code))
 
     def _owed_by(self, function: Any, code: CodeType) -> list[str]:
         """The keys of which one is to be seen when a test has run, whose own code is `code`: of its file, and of the

@@ -1,4 +1,6 @@
-"""Whether torch.compile has compiled what the tree gave it: it may run all of that as it is, and say nothing."""
+"""Whether torch.compile has compiled what the tree gave it: it may run all of that as it is, and say nothing. And which
+functions it has traced: an assertion there is decided while it traces, or is compiled, and no mark tells that it ran.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +11,35 @@ from .hooks import watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import FrameType, ModuleType
+    from types import CodeType, FrameType, ModuleType
     from typing import Any, Callable
 
+    from .checks import Checks
     from .stage import Notes
 
 
 class Compiled:
     """Of this process: by TorchDynamo's own counters, at its end."""
 
-    def __init__(self, tree: str, notes: Notes) -> None:
-        self._tree, self._notes = tree, notes
+    def __init__(self, checks: Checks, notes: Notes) -> None:
+        self._checks, self._notes = checks, notes
         self._is_asked = self._is_reset = False
         self._told = ""
-        self.after_import: dict[str, Callable[[ModuleType], None]] = {"torch._dynamo": self._watch}
+        self.after_import: dict[str, Callable[[ModuleType], None]] = {
+            "torch._dynamo": self._watch,
+            "torch._dynamo.symbolic_convert": self._watch_traces,
+        }
 
     def _watch(self, dynamo: Any) -> None:
         watch(dynamo, "optimize", before=self._asks)
         watch(dynamo, "reset", before=self._forgets)
+
+    def _watch_traces(self, symbolic_convert: Any) -> None:
+        watch(symbolic_convert.InstructionTranslatorBase, "__init__", before=self._traces)
+
+    def _traces(self, *_: Any, f_code: CodeType, **__: Any) -> None:
+        """A function that it was given, or one that is called there."""
+        self._checks.trace(f_code)
 
     def _forgets(self, *_: Any) -> None:
         """All that it has compiled, with what it measured of that, by which one sees that counters were cleared."""
@@ -34,7 +47,7 @@ class Compiled:
 
     def _asks(self, frame: FrameType, *_: Any, **__: Any) -> None:
         asking = outside(frame, "torch")
-        self._is_asked |= asking is not None and asking.f_code.co_filename.startswith(self._tree)
+        self._is_asked |= asking is not None and asking.f_code.co_filename.startswith(self._checks.tree)
 
     def tell(self) -> None:
         """`{"doubt": ...}`, where it was asked to compile and did not."""

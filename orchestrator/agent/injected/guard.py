@@ -59,7 +59,7 @@ class Guard:
         self._idle = IdleTests(self.checks.tree, self.notes)
         self._runners = OtherRunners(config, self.checks, self.test, is_bare=self.origin.is_bare)
         self._programs = Programs(self.checks.tree, self._lost.inner, self._end, self.notes)
-        self._compiled = Compiled(self.checks.tree, self.notes)
+        self._compiled = Compiled(self.checks, self.notes)
         lost = self._lost
         made = MadeEnvironments(config)  # before what asks who has started a process
         others = (Comparisons(self.checks), Commands(self.checks), Notebooks(self.notes), self._compiled)
