@@ -114,13 +114,10 @@ class Facts:
         """The keys of all assertions that stand in `code`, and in the functions that it names."""
         return self._keys_of(code)[2]
 
-    def assertions_within(self, code: CodeType) -> list[str]:
-        """The keys of those that stand in `code` itself, which may be that of a function inside another."""
-        from dis import findlinestarts
-
-        lines = {str(line) for _, line in findlinestarts(code)}
+    def assertions_at(self, line: int) -> list[str]:
+        """The keys of those that stand there, in whichever function."""
         keys = (key for function in self._functions.values() for key in function.assertions)
-        return [key for key in keys if key.rpartition(":")[2] in lines]
+        return [key for key in keys if key.endswith(f":{line}")]
 
     def _keys_of(self, code: CodeType) -> tuple[CodeType, list[str], list[str]]:
         """Both, of the function whose code it is, and of those of the file that it names."""

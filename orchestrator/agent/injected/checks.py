@@ -180,11 +180,11 @@ class Checks:
             stand = self.facts[code.co_filename].assertions_of(code)
         self.due.add(stand, self.now.counts, self.now.no_checks, self._traced)
 
-    def trace(self, code: CodeType) -> None:
-        """A compiler takes the code of a function, whose assertions are told nowhere from now on."""
-        facts = self.facts.get(code.co_filename)
+    def trace(self, path: str, line: int) -> None:
+        """A compiler has come to a line, of whose assertions nothing else is told from now on."""
+        facts = self.facts.get(path)
         if facts is not None:
-            self._traced.update(facts.assertions_within(code))
+            self._traced.update(facts.assertions_at(line))
 
     def _owed_by(self, function: Any, code: CodeType) -> list[str]:
         """The keys of which one is to be seen when a test has run, whose own code is `code`: of its file, and of the

@@ -1,5 +1,5 @@
 """Whether torch.compile has compiled what the tree gave it: it may run all of that as it is, and say nothing. And which
-functions it has traced: an assertion there is decided while it traces, or is compiled, and no mark tells that it ran.
+lines it has traced: an assertion there is decided while it traces, or is compiled, and no mark tells that it ran.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from .hooks import watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import CodeType, FrameType, ModuleType
+    from types import FrameType, ModuleType
     from typing import Any, Callable
 
     from .checks import Checks
@@ -35,11 +35,10 @@ class Compiled:
         watch(dynamo, "reset", before=self._forgets)
 
     def _watch_traces(self, symbolic_convert: Any) -> None:
-        watch(symbolic_convert.InstructionTranslatorBase, "__init__", before=self._traces)
+        watch(symbolic_convert.InstructionTranslatorBase, "starts_line", before=self._traces)
 
-    def _traces(self, *_: Any, f_code: CodeType, **__: Any) -> None:
-        """A function that it was given, or one that is called there."""
-        self._checks.trace(f_code)
+    def _traces(self, _: object, translator: Any, line: int) -> None:
+        self._checks.trace(translator.f_code.co_filename, line)
 
     def _forgets(self, *_: Any) -> None:
         """All that it has compiled, with what it measured of that, by which one sees that counters were cleared."""

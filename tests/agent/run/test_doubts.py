@@ -49,7 +49,7 @@ def optimize(backend):
             utils.counters["frames"]["ok"] += 1
             from torch._dynamo.symbolic_convert import InstructionTranslator
             if hasattr(function, "__code__"):  # marks are folded away while it traces
-                return lambda *given: InstructionTranslator(f_code=function.__code__).result
+                return lambda *given: InstructionTranslator(function.__code__).run(*given)
         return function
     return compiled
 def reset(): pass
@@ -61,10 +61,14 @@ FILES = {
     "    return torch._dynamo.optimize(backend)(f)\n",
     "torch/_dynamo/__init__.py": DYNAMO,
     "torch/_dynamo/utils.py": "from collections import Counter, defaultdict\ncounters = defaultdict(Counter)\n",
-    "torch/_dynamo/symbolic_convert.py": "class InstructionTranslatorBase:\n    result = None\n"
-    "    def __init__(self, *, f_code): pass\nclass InstructionTranslator(InstructionTranslatorBase): pass\n",
+    "torch/_dynamo/symbolic_convert.py": "class InstructionTranslatorBase:\n"
+    "    def __init__(self, f_code): self.f_code = f_code\n    def starts_line(self, lineno): pass\n"
+    "class InstructionTranslator(InstructionTranslatorBase):\n    def run(self, n):\n"
+    "        if n > 2: self.starts_line(self.f_code.co_firstlineno + 1)\n",
     "traced/test_it.py": "import pytest, torch\n@pytest.mark.parametrize('n', [3, 4])\ndef test_a(n):\n"
-    "    def f(n): assert n > 2\n    torch.compile(f)(n)\n",
+    "    def f(n):\n        assert n > 2\n    torch.compile(f)(n)\n",
+    "untraced/test_it.py": "import torch\ndef test_a():\n"
+    "    def f(n):\n        assert n > 2\n    torch.compile(f)(1)\n    assert f\n",
     "compiles.py": "import sys, torch\nfor backend in sys.argv[1:]: print(torch.compile(len, backend)('ab'))\n",
     "cleared.py": "import torch\nprint(torch.compile(len)('ab'))\n"
     "torch._dynamo.reset()\ntorch._dynamo.utils.counters.clear()\n",
@@ -94,6 +98,7 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         stage("cleared", "cleared.py"),
         stage("by_numba", "-m", "pytest", "compiled", expect={"tests": {"min_passed": 1, "checked": True}}),
         stage("traced", "-m", "pytest", "traced", expect={"tests": {"min_passed": 2, "checked": True}}),
+        stage("untraced", "-m", "pytest", "untraced", expect={"tests": {"min_passed": 1}}),
         stage("explored", "explores.py"),
         stage("caught", "catches.py"),
         stage("without", "-O", "asserts.py"),
@@ -114,6 +119,7 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "cleared": [],
         "by_numba": ["whether the assertions of compiled/test_it.py ran is not seen, for it imports numba"],
         "traced": [],
+        "untraced": [],
         "explored": ["allclose() came out false, and nothing depends on it (explores.py line 2)"],
         "caught": ["an AssertionError was caught, and nothing depends on it (catches.py line 3)"],
         "without": ["Python left the assertions of asserts.py out (-O)"],
@@ -122,8 +128,9 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "told_shell": ["bash fails.sh returned 4, and webbrowser went on"],
     }
     assert outcome.stage("traced")["tests"]["never_ran"]["count"] == 0
+    assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "1 assertion of passed tests never ran; 8 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 8 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )
