@@ -76,5 +76,6 @@ def _closings(case: Case) -> List[Closing]:
             text = f.read().decode("utf-8", "replace").replace("\r\n", "\n")
             found += read(text, lambda runner: is_named(runner, command))
             if not seen:  # its words may stand before a script's own
-                found += (closing for closing in read(text, lambda runner: runner == "unittest") if not closing.ran)
+                amid = read(text, lambda runner: runner == "unittest")
+                found += (closing for closing in amid if closing.runner == "unittest" and not closing.ran)
     return [closing for closing in found if closing.runner not in seen or not closing.ran]

@@ -35,6 +35,14 @@ class T(unittest.TestCase):
 if __name__ == "__main__":
     unittest.main()
 """
+BATS = """
+export BATS_ROOT=$PWD
+set -ET
+run() {{ set +eET; output=$("$@" 2>&1) && status=0 || status=$?; set -eET; }}
+run bash -c 'exit 4'; run python -c 'raise SystemExit(4)'
+set +eET; [ $status -eq {} ] && found=ok || found="not ok"
+echo 1..1; echo "$found 1 - it fails as it should"
+"""
 SYSTEM = "os.system(f'{sys.executable} -c \"raise SystemExit(0 if %s else 1)\"')"
 THREAD = "import threading\nt = threading.Thread(target=sys.exit, args=(%s,)); t.start(); t.join()"
 DOCTEST = '"""Of {}\n\n>>> 1 + 1\n{}\n"""\nimport doctest\ndoctest.testmod()\nprint("done")\n'
@@ -43,6 +51,7 @@ SHOWS = "echo '{}'"
 NONE_OF_CTEST = "No tests were found!!!"
 ONE_OF_CTEST = "100% tests passed, 0 tests failed out of 1"
 NONE_OF_CARGO = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 4 filtered out; finished in 0.00s"
+ONE_OF_CARGO = NONE_OF_CARGO.replace("0 passed", "1 passed").replace("4 filtered", "0 filtered")
 SEEDS = "PYTHONPATH=. python -m pytest -q {} 2>&1 | tee -a $TMPDIR/log"
 
 
@@ -178,9 +187,16 @@ HONEST = [
                 files={"nothing_to_clean.mk": "clean:\n\t@test -d none\n"}), "|| true after make clean"),
     _lines("lines", "set -x\n" + SEEDS.format("lines/test_it.py") + "\n",
            "the seeds' command as `shell` lines, on a good commit", files={"lines/test_it.py": TWO}),
+    truth(_bash("cargo_docs", "passed", "", f"cargo() {{ echo '{ONE_OF_CARGO}'; echo '{NONE_OF_CARGO}'; }}; cargo test"),
+          "cargo runs one test, and finds none in the documentation"),
+    truth(_bash("bats_expects", "passed", "", "bash bats_expects/bats", files={"bats_expects/bats": BATS.format(4)}),
+          "a test of bats runs programs that fail as they should"),
 ]  # fmt: skip
 
 LIES = [
+    lie(_bash("bats_refuses", "failed", "tap says: not ok 1 - it fails", "bash bats_refuses/bats",
+              files={"bats_refuses/bats": BATS.format(5)}),
+        "a test of bats fails, and bats exits with 0", honest="bats_expects"),
     lie(runs("without_a_main", "invalid", "no test of tests/test_without_a_main.py ran", "python",
              "tests/test_without_a_main.py", files={"tests/test_without_a_main.py": TESTS_OF_A_PROGRAM.format(
                  'if __name__ == "__main__":\n    print("done")')}),

@@ -21,7 +21,7 @@ from sys import _getframe, exc_info
 from .ancestors import above
 from .frames import OWN, is_of, outside
 from .hooks import watch
-from .stage import test_around
+from .stage import is_judged_by_test
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class End:
         self._told = False
 
     def start(self) -> None:
-        if test_around() is not None:
+        if is_judged_by_test():
             return
         self._look_at_shell()
         _watch_exits(self._exits)
@@ -99,7 +99,7 @@ class End:
         self._inside = code
 
     def _tell(self, code: int, *, hidden: bool = False) -> None:
-        if not code or self._told or test_around() is not None:
+        if not code or self._told or is_judged_by_test():
             return
         self._told = True
         self._notes.add(

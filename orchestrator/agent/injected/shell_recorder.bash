@@ -23,7 +23,7 @@
 
 [[ -n ${NSA_POD_SHELL_RECORD-} && -z ${__nsa_file-} ]] || return 0
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404 )) || return 0 # `local -`
-[[ -z ${PYTEST_CURRENT_TEST-} ]] || return 0 # what a test runs is the test's to judge
+[[ -z ${PYTEST_CURRENT_TEST-}${BATS_ROOT-} ]] || return 0 # what a test runs is the test's to judge
 
 if [[ -n ${NSA_POD_SH-} ]]; then # as /bin/sh on most pods, dash, has it
   unset NSA_POD_SH
@@ -463,20 +463,24 @@ __nsa_leaves() {
   fi
   for i in "${!__nsa_jobs[@]}"; do __nsa_end_job "$i"; done
   for i in "${__nsa_readers[@]}"; do __nsa_soon_ends "$i" || :; done # each writes down what it returns
-  if [[ -n $__nsa_on_EXIT ]] && __nsa_kills "$__nsa_on_EXIT" 0; then __nsa_killed=1; fi
+  if [[ -n $__nsa_on_EXIT ]]; then
+    local __nsa_looked_at=' '
+    if __nsa_kills "$__nsa_on_EXIT"; then __nsa_killed=1; fi
+  fi
   __nsa_leaving=1 __nsa_failed=0 __nsa_status=$1
   __nsa_give_back
 }
 
-# Whether a trap ends processes, itself or in a function of the script: $1 its text, $2 how deep in functions. While a
-# trap runs, bash does not say which command does.
+# Whether a trap ends processes, itself or in a function of the script, of which it looks at each once: $1 its text. While
+# a trap runs, bash does not say which command does.
 __nsa_kills() {
-  local - word text=$1 IFS=$' \t\n'
-  [[ ! $text =~ (^|[^[:alnum:]_-])(kill|pkill|killall)([[:space:]]|$) ]] || return 0
-  (( $2 < 5 )) || return 1
-  set -f
-  for word in ${text//[;&|(){\}\"]/ }; do
-    if builtin declare -F -- "$word" >/dev/null && __nsa_kills "$(builtin declare -f -- "$word")" $(($2 + 1)); then return 0; fi
+  local - word IFS=$' \t\n'
+  set -f +T
+  [[ ! $1 =~ (^|[^[:alnum:]_-])(kill|pkill|killall)([[:space:]]|$) ]] || return 0
+  for word in ${1//[;&|(){\}\"]/ }; do
+    [[ $__nsa_looked_at != *" $word "* ]] || continue
+    __nsa_looked_at+="$word "
+    if builtin declare -F -- "$word" >/dev/null && __nsa_kills "$(builtin declare -f -- "$word")"; then return 0; fi
   done
   return 1
 }
@@ -682,7 +686,7 @@ __nsa_install() {
     EXIT) text='{ __nsa_leaves "$?" "${1-}" && :; } 199</dev/null 2>/dev/null' ;;
     ERR) text='{ __nsa_fails "$?" "$LINENO" "${1-}" "$BASH_COMMAND" && :; } 199</dev/null 2>/dev/null' ;;
     RETURN) text='{ __nsa_returns "$?" "${1-}"; } 199</dev/null 2>/dev/null' ;;
-    DEBUG) text='{ __nsa_before "$?" "$LINENO" "${1-}" "$_"; } 2>/dev/null' ;;
+    DEBUG) text='case ${FUNCNAME-} in __nsa_*) ;; *) { __nsa_before "$?" "$LINENO" "${1-}" "$_"; } 2>/dev/null ;; esac' ;;
   esac
   if [[ -n ${!own} && $1 == EXIT ]]; then
     text+="; ${!own}"$'\n{ __nsa_left "$?" "${1-}"; } 199</dev/null 2>/dev/null'
