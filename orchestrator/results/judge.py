@@ -201,7 +201,7 @@ def _judge_stage(
         exit_code=facts["exit_code"] if isinstance(facts.get("exit_code"), int) else None,
         signal=next((name for name in Signals.__members__ if name == facts.get("signal")), None),
         notes=list(notes.of(facts, run, stage["name"], judgement.routes, judgement.tests)),
-        doubts=notes.doubts(facts),
+        doubts=[*notes.doubts(facts), *judgement.doubts],
         tests=judgement.tests,
         routes={op: ", ".join(sorted(taken)) for op, taken in judgement.routes.items()},
         executed=judgement.executed,

@@ -12,7 +12,18 @@ from orchestrator.shared import stage_record
 from orchestrator.shared.plan import FORMATS, Stage
 from orchestrator.shared.stage_record import Executed, File
 from orchestrator.shared.text import plain
-from orchestrator.verdict import endings, execution, exit_codes, integrity, output, routes, runners, sabotage, tests
+from orchestrator.verdict import (
+    endings,
+    execution,
+    exit_codes,
+    integrity,
+    last_words,
+    output,
+    routes,
+    runners,
+    sabotage,
+    tests,
+)
 from orchestrator.verdict.artifacts import evidence as artifacts
 from orchestrator.verdict.case import Case, Run
 from orchestrator.verdict.failures import Cause, Failure, failures, grouped
@@ -42,9 +53,9 @@ class Judgement:
     `tests` counts outcomes (empty if no session was seen) and lists what did not simply pass; `routes` maps an
     operation to the number of passed tests for each route that they recorded; `artifacts` are those asked for that are
     there; `executed` has the launches by device, `used_cuda` says whether anything was computed on CUDA.
-    `skips` are what did not simply pass, by why. Of a stage that did not pass, `failures` are the first tests that
-    failed, `causes` what all of them come to, `raised` is the exception that one without a pytest has printed last,
-    `tails` are the last lines of its streams.
+    `skips` are what did not simply pass, by why. Of a stage that passed, `doubts` are what it says that only a person
+    can judge; of one that did not, `failures` are the first tests that failed, `causes` what all of them come to,
+    `raised` is the exception that one without a pytest has printed last, `tails` are the last lines of its streams.
     """
 
     status: Status
@@ -57,6 +68,7 @@ class Judgement:
     used_cuda: bool = False
     failures: List[Failure] = field(default_factory=list)
     causes: List[Cause] = field(default_factory=list)
+    doubts: List[str] = field(default_factory=list)
     skips: List[Skips] = field(default_factory=list)
     raised: Optional[Raised] = None
     tails: Dict[str, List[str]] = field(default_factory=dict)
@@ -85,7 +97,9 @@ def judge_stage(run: Run, stage: Stage, told: object, statuses: Mapping[str, Sta
         bool(case.record and case.record["used_cuda"]),
         skips=tests.skips(case),
     )
-    return judgement if status == "passed" else _explained(judgement, case)
+    if status == "passed":
+        return replace(judgement, doubts=list(last_words.doubts(case)))
+    return _explained(judgement, case)
 
 
 def _explained(judgement: Judgement, case: Case) -> Judgement:

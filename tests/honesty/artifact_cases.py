@@ -57,6 +57,21 @@ def jsons(name: str, status: str, reason: str, text: str, **over: Any) -> StageC
     return makes(name, status, reason, f"put({name + '.json'!r}, {text!r})", expected)
 
 
+def _arrays(name: str, status: str, reason: str, *numbers: str) -> StageCase:
+    """A stage that owes a `.npz` of whole numbers, and of these."""
+    code = f"""
+import struct, zipfile
+def array(kind, code, numbers):
+    header = repr({{"descr": kind, "fortran_order": False, "shape": (len(numbers),)}}).encode() + b"\\n"
+    begin = b"\\x93NUMPY\\1\\0" + struct.pack("<H", len(header)) + header
+    return begin + struct.pack(f"<{{len(numbers)}}{{code}}", *numbers)
+with zipfile.ZipFile(here + "/{name}.npz", "w") as file:
+    file.writestr("sizes.npy", array("<i8", "q", [512, 1024]))
+    file.writestr("ms.npy", array("<f4", "f", [float(n) for n in {numbers!r}]))
+"""
+    return makes(name, status, reason, code, artifact(f"{name}.npz"))
+
+
 def text(name: str, status: str, reason: str, code: str, **over: Any) -> StageCase:
     """A stage that runs `code` and owes the text file NAME.txt; in the code, `it` is that name."""
     return makes(name, status, reason, f"it = {name + '.txt'!r}\n{code}", artifact(f"{name}.txt"), **over)
@@ -75,6 +90,10 @@ def sweep(name: str, status: str, reason: str, *lines: str, **asked: Any) -> Sta
 
 
 HONEST = [
+    truth(
+        _arrays("arrays_of_numbers", "passed", "", "nan", "3"),
+        "NumPy's arrays, in which NaN stands beside numbers",
+    ),
     truth(runs("says_something", "passed", "", "echo", "done"), "its stdout, which says something"),
     truth(text("text_file", "passed", "", "put(it, '1 of 1')"), "a text file that it writes itself"),
     truth(rows("printed_table", "passed", "", "1,2,3,cpu", "2,3,4,cpu", ""), "a table with a blank line at its end"),
@@ -379,6 +398,11 @@ LIES = [
         ),
         "nan as text among samples",
         honest="samples",
+    ),
+    lie(
+        _arrays("arrays_of_nan", "invalid", "arrays_of_nan.npz holds no number but NaN", "nan", "nan"),
+        "NumPy's arrays, all of whose numbers are NaN",
+        honest="arrays_of_numbers",
     ),
     lie(
         text("text_of_a_skip", "invalid", "holds no more than 'Skipped: no GPU'", "put(it, 'Skipped: no GPU\\n')"),

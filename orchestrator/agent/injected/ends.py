@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "ksh93", "mksh", "fish", "csh", "tcsh", "ash", "busybox")
 _ONE_COMMAND = frozenset(";|&\n")  # which it has none of
 _INTERRUPTED = 130
+_NO_FAILURES = (BrokenPipeError, EOFError, StopIteration)  # an end of what is read or written
 _CUTS_OFF = "_nsa_pod_cuts_off"
 _RECORDED = "NSA_POD_SHELL"
 """The shell of this process, if it is recorded."""
@@ -122,14 +123,26 @@ class End:
         if not self._code and error is not None and error.__context__ is not None:
             from .uses import unwinds
 
-            if error.__dict__.get(_CUTS_OFF) or unwinds(_raised_in(error)):
+            frame = _raised_in(error)
+            if error.__dict__.get(_CUTS_OFF) or unwinds(frame):
                 self._inside = 1
+            elif frame is not None and self._is_of_tree(frame):
+                self._doubt(error.__context__, frame)
 
     def _drops(self, error: BaseException | None) -> None:
         """What Python only prints of an exit function."""
         frame = _raised_in(error) if isinstance(error, AssertionError) else None
-        if frame is not None and os.path.abspath(frame.f_code.co_filename).startswith(self._folders[0]):
+        if frame is not None and self._is_of_tree(frame):
             self._inside = 1
+
+    def _doubt(self, cause: BaseException, frame: FrameType) -> None:
+        """It ends with 0 where it handles what has gone wrong: it may be that it has nothing to do, or cannot."""
+        if isinstance(cause, Exception) and not isinstance(cause, _NO_FAILURES):
+            file, line = os.path.relpath(frame.f_code.co_filename, self._folders[0]), frame.f_lineno
+            self._notes.add(doubt=f"it ended with 0 for {type(cause).__name__}: {cause} ({file} line {line})"[:400])
+
+    def _is_of_tree(self, frame: FrameType) -> bool:
+        return os.path.abspath(frame.f_code.co_filename).startswith(self._folders[0])
 
     def _dies(self, error: BaseException) -> None:
         self._error = error

@@ -20,6 +20,12 @@ _EXACT = ("equal", "equals", "array_equal", "array_equiv", "isclose")
 """That two things are equal to the last bit, and which elements are near, may be all that a program wants to say."""
 
 
+def imports_numba(path: str, source: bytes) -> bool:
+    """Whether numba may compile what stands in a program, which must hold no marks then, as in `assertions`."""
+    module = parsed(path, source)
+    return module is not None and imports(module, "numba")
+
+
 def marked(path: str, source: bytes, marks: str, *, begins: bool) -> CodeType | None:
     """The code of a program with calls of `marks`, the first at its begin if it is to be told of that; None if there is
     nothing to mark, or Python itself is to say what is wrong with it.
@@ -29,7 +35,7 @@ def marked(path: str, source: bytes, marks: str, *, begins: bool) -> CodeType | 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a program without marks is read again
             module = parsed(path, source)
-        if module is None or imports(module, "numba"):  # as in `assertions`
+        if module is None:
             return None
         if not _Marker(module, path, marks).mark(begins=begins):
             return None

@@ -77,8 +77,11 @@ class Programs:
             self._notes.add(doubt=f"Python left the assertions of {os.path.basename(path)} out (-O)")
         if not _may_drop(source):
             return None
-        from .program_marks import marked
+        from .program_marks import imports_numba, marked
 
+        if b"numba" in source and imports_numba(path, source):
+            self._notes.add(doubt=f"what {os.path.basename(path)} drops is not seen, for it imports numba")
+            return None
         code = marked(path, source, _MARKS, begins=is_script)
         if code is not None:
             setattr(builtins, _MARKS, self)

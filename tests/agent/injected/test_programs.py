@@ -31,6 +31,7 @@ BAD, GOOD = MAIN.format(0), MAIN.format(9)
 ONLY_1 = "def main():\n    if 1 < 2:\n        return 1\n    print('same')\n"
 ALLCLOSE = "def allclose(a, b): return a == b\nequal = allclose\n"
 DOUBT = ["doubt", "allclose() came out false, and nothing depends on it (program.py line 3)"]
+JITTED = ["doubt", "what program.py drops is not seen, for it imports numba"]
 CAUGHT = ["doubt", "an AssertionError was caught, and nothing depends on it (program.py line 5)"]
 WHERE = """
 import json, sys
@@ -70,7 +71,7 @@ def seen(tmp_path: Path, source: str, *argv: str) -> tuple[str, list[list[object
         ("def main():\n    return -1 if 1 < 2 else 0\nmain()\n", [["main", -1]]),
         (BAD.replace("main", "check") + GUARD + "check()\n", [["main", 1]]),
         ("# as fast as numba\n" + BAD + "main()\n", [["main", 1]]),
-        ("try: import numba\nexcept ImportError: pass\n" + BAD + "main()\n", []),
+        ("try: import numba\nexcept ImportError: pass\n" + BAD + "main()\n", [JITTED]),
         (GOOD + "main()\n", []),
         (GOOD + GUARD + "main()\n", []),
         (GOOD + GUARD + "sys.exit(main())\n", []),

@@ -77,6 +77,10 @@ FILES = {
     "explores.py": "def allclose(a, b): return a == b\nprint('lossless:', allclose(1, 2))\n",
     "catches.py": "def main(): assert 1 > 2\ntry: main()\nexcept Exception as e: print('see the log', e)\n",
     "asserts.py": "assert 1 > 2\nprint('done')\n",
+    "jits.py": "import sys\nsys.path.append('compiled')\nimport numba\ndef main(): return 1\nmain()\nprint(1)\n",
+    "lacks.py": "import sys\ntry: import no_such_kernel\nexcept ImportError:\n    print('done')\n    sys.exit(0)\n",
+    "reads.py": "import sys\ntry: print(2), input()\nexcept EOFError: sys.exit()\n",
+    "says.py": "import sys\nprint('0.3 ms')\nprint(sys.argv[1])\n",
     "fails.py": "import sys\nsys.exit(3)\n",
     "fails.sh": "exit 4\n",
     "acts.py": "import webbrowser as w\nassert not w.GenericBrowser(['python', '%s']).open('fails.py')\nprint(1)\n",
@@ -102,6 +106,12 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         stage("explored", "explores.py"),
         stage("caught", "catches.py"),
         stage("without", "-O", "asserts.py"),
+        stage("jitted", "jits.py"),
+        stage("lacking", "lacks.py"),
+        stage("read", "reads.py"),
+        stage("said", "says.py", "PARITY FAILED"),
+        stage("said_well", "says.py", "0 FAILED"),
+        stage("skipped", "-c", "print('CUDA is not available, skipping')"),
         stage("told", "by_library.py", "python", "fails.py"),
         stage("acted_on", "acts.py"),
         stage("told_shell", "by_library.py", "bash", "fails.sh"),
@@ -123,6 +133,12 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "explored": ["allclose() came out false, and nothing depends on it (explores.py line 2)"],
         "caught": ["an AssertionError was caught, and nothing depends on it (catches.py line 3)"],
         "without": ["Python left the assertions of asserts.py out (-O)"],
+        "jitted": ["what jits.py drops is not seen, for it imports numba"],
+        "lacking": ["it ended with 0 for ModuleNotFoundError: No module named 'no_such_kernel' (lacks.py line 5)"],
+        "read": [],
+        "said": ["it ended with 0, and its last words are 'PARITY FAILED'"],
+        "said_well": [],
+        "skipped": ["it ended with 0, and says no more than 'CUDA is not available, skipping'"],
         "told": ["python fails.py returned 3, and webbrowser went on"],
         "acted_on": [],
         "told_shell": ["bash fails.sh returned 4, and webbrowser went on"],
@@ -131,6 +147,6 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 8 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 12 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )

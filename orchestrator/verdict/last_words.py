@@ -1,0 +1,69 @@
+"""The last line of a program that ended with 0, where it says that something failed, or was not done.
+
+Words alone prove nothing: what they say is a doubt. No count is one, and no figure: `0 failed`, `Error: 1e-3`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Iterator, Optional
+
+from orchestrator.shared.text import plain, without_escapes
+from orchestrator.verdict.artifacts import evidence as artifacts
+from orchestrator.verdict.artifacts.asked import STREAMS
+
+if TYPE_CHECKING:
+    from orchestrator.verdict.case import Case
+
+_LONGEST = 300
+_NONE = r"(?<!\bno )(?<!\b0 )(?<!\bnot )(?<!\bwithout )(?<!\bexpected )(?<!\bexpected to )"
+_FAILS = re.compile(
+    rf".*{_NONE}\b(?:FAIL|FAILED|FAILURE|ERROR|MISMATCH|INCORRECT|NOT OK)\b\W*"  # as the last word
+    r"|\W*(?:FAIL|FAILED|FAILURE|ERROR|[Ee]rror|MISMATCH)\s*[:!(-](?!\W*(?:\d|none\b|no errors?\b)).*\w.*"  # as a label
+    r"|\W*(?i:failed to)\b.*"
+    r"|(?:\w+\.)*[A-Z]\w*(?:Error|Exception): .*\w.*"
+    rf"|.*\b{_NONE}(?i:tests?|checks?|validation|verification|parity|comparison|build|benchmark|training)"
+    r" (?:has |have )?(?i:failed)\W*"
+    rf"|.*{_NONE}\b(?i:do(?:es)? not match|don't match|doesn't match|mismatch)\b(?!\W*(?:\d|none\b)).*"
+)
+_COUNTS = re.compile(r"\b(?:no|0) \w+ (?:has |have )?failed\b|\b0 (?:fail|err|mismatch)", re.IGNORECASE)
+_NOT_DONE = re.compile(
+    r"\d\.\d|\d ?(?:[mun]?s|x|%|[kmgt]i?b|[mgt]flops|it/s|tok/s)\b|[=:]\s*-?\d"
+    r"|\b(?:pass(?:ed)?|ok|success\w*|done|saved|wrote|written|completed?|finished)\b",
+    re.IGNORECASE,
+)
+# What was done is told in numbers with a point, a unit or a name, or in words.
+_DONE = re.compile(
+    r"\d\.\d|\d ?(?:[mun]?s|x|%|[kmgt]i?b|[mgt]flops|it/s|tok/s)\b|[=:]\s*-?\d|\b(?:pass(?:ed)?|ok|success\w*|done|saved|"
+    r"wrote|written|complete[d]?|finished)\b",
+    re.IGNORECASE,
+)
+
+
+def doubts(case: Case) -> Iterator[str]:
+    """Of a stage whose tests do not speak for it."""
+    if case.stage["pytest"] or case.session.started:
+        return
+    text = without_escapes(case.ends["stdout"])
+    last = last_line(text)
+    if says_failed(last):
+        yield f"it ended with 0, and its last words are {plain(last, 120)!r}"
+    elif is_only_words(text) and all((a.get("from") or "") in STREAMS for a in artifacts.asked(case)):
+        yield f"it ended with 0, and says no more than {plain(last, 120)!r}"
+
+
+def last_line(text: str) -> str:
+    """The last one that has a letter or a digit, as a terminal leaves it."""
+    shown: Iterator[str] = (line.rstrip("\r").rpartition("\r")[2].strip() for line in reversed(text.split("\n")))
+    found: Optional[str] = next((line for line in shown if any(map(str.isalnum, line))), None)
+    return found or ""
+
+
+def says_failed(line: str) -> bool:
+    """Whether it says that something failed."""
+    return len(line) <= _LONGEST and bool(_FAILS.fullmatch(line)) and not _COUNTS.search(line)
+
+
+def is_only_words(text: str) -> bool:
+    """Whether a text ends with words of what was not done, and tells of nothing that was."""
+    return bool(_NOT_DONE.search(last_line(text)[:_LONGEST])) and not _DONE.search(text)
