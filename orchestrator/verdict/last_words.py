@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 _LONGEST = 300
 _NONE = r"(?<!\bno )(?<!\b0 )(?<!\bnot )(?<!\bwithout )(?<!\bexpected )(?<!\bexpected to )"
 _FAILS = re.compile(
-    rf".*{_NONE}\b(?:FAIL|FAILED|FAILURE|ERROR|MISMATCH|INCORRECT|NOT OK)\b\W*"  # as the last word
-    r"|\W*(?:FAIL|FAILED|FAILURE|ERROR|[Ee]rror|MISMATCH)\s*[:!(-](?!\W*(?:\d|none\b|no errors?\b)).*\w.*"  # as a label
+    rf".*{_NONE}\b(?:ERROR|NOT OK)\b\W*"  # as the last word
+    rf"|(?!.*\bPASS).*{_NONE}\b(?:FAIL|FAILED|FAILURE|MISMATCH|INCORRECT)\b(?!\W*(?:0|none)\b).*"
+    r"|\W*(?:ERROR|[Ee]rror)\s*[:!(-](?!\W*(?:\d|none\b|no errors?\b)).*\w.*"  # as a label
     r"|\W*(?i:failed to)\b.*"
     r"|(?:\w+\.)*[A-Z]\w*(?:Error|Exception): .*\w.*"
     rf"|.*\b{_NONE}(?i:tests?|checks?|validation|verification|parity|comparison|build|benchmark|training)"
@@ -28,14 +29,16 @@ _FAILS = re.compile(
 )
 _COUNTS = re.compile(r"\b(?:no|0) \w+ (?:has |have )?failed\b|\b0 (?:fail|err|mismatch)", re.IGNORECASE)
 _NOT_DONE = re.compile(
-    r"\d\.\d|\d ?(?:[mun]?s|x|%|[kmgt]i?b|[mgt]flops|it/s|tok/s)\b|[=:]\s*-?\d"
-    r"|\b(?:pass(?:ed)?|ok|success\w*|done|saved|wrote|written|completed?|finished)\b",
+    r"\bskip(?:ped|ping|s)?\b(?!\W*0\b)"
+    r"|\b(?:not|isn't|aren't) (?:available|found|installed|supported|present|enabled)\b"
+    r"|\bunavailable\b|\bunable to\b|\bcannot\b|\bcould not\b|\bexiting\b|\bnothing to (?:run|test|measure|bench\w*)"
+    r"|\b(?:no|requires?|needs?)\b.*\b(?:gpus?|cuda|device|triton)\b",
     re.IGNORECASE,
 )
 # What was done is told in numbers with a point, a unit or a name, or in words.
 _DONE = re.compile(
-    r"\d\.\d|\d ?(?:[mun]?s|x|%|[kmgt]i?b|[mgt]flops|it/s|tok/s)\b|[=:]\s*-?\d|\b(?:pass(?:ed)?|ok|success\w*|done|saved|"
-    r"wrote|written|complete[d]?|finished)\b",
+    r"\d\.\d|\d ?(?:[mun]?s|x|%|[kmgt]i?b|[mgt]flops|it/s|tok/s)\b|[=:]\s*-?\d"
+    r"|\b(?:pass(?:ed)?|ok|success\w*|done|saved|wrote|written|completed?|finished)\b",
     re.IGNORECASE,
 )
 

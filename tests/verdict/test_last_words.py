@@ -33,6 +33,9 @@ errors: 0
 Errors: none
 ERROR: 0
 0 FAILED
+PASS=12 FAIL=0
+legend: P PASS, F FAIL
+test_a XFAIL
 no checks failed
 0 tests failed
 No tests failed
@@ -104,6 +107,8 @@ RuntimeError: no kernel image is available
 torch.cuda.OutOfMemoryError: CUDA out of memory.
 Validation failed!
 2 of 4 checks failed
+3 FAILED no kernel image is available
+kernel_a 4096 FAILED
 outputs do not match
 Mismatch at index 3
 """.strip().split("\n")
@@ -118,6 +123,7 @@ This benchmark requires a CUDA device
 Skipping: needs sm_90
 could not import the extension
 nothing to benchmark
+skipping 4096
 """.strip().split("\n")
 
 
