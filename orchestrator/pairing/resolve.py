@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.errors import EnvironmentFailed
 from orchestrator.pairing.environment import Environment
-from orchestrator.shared.wheels.lockfile import ANY, RESOLVE, Wheel, from_pylock, from_sdists
+from orchestrator.shared.wheels.lockfile import ANY, RESOLVE, Wheel, from_pylock, from_sdists, of_torchs_build
 from orchestrator.shared.wheels.settings import Settings
 from orchestrator.text import plain
 
@@ -31,13 +32,19 @@ def resolve_environment(chosen: Environment, platform: str) -> list[Wheel]:
     own ones have not got the build.
     """
     own = Settings.of(sys.executable)
+    added = own.adding(chosen.indexes)
     narrowed = chosen.sdists, chosen.hashes
     try:
-        return resolve(chosen.requirements, platform, chosen.python, own.for_uv(), *narrowed)
+        found = resolve(chosen.requirements, platform, chosen.python, own.for_uv(), *narrowed)
     except EnvironmentFailed:
         if not chosen.indexes:
             raise
-        return resolve(chosen.requirements, platform, chosen.python, own.adding(chosen.indexes).for_uv(), *narrowed)
+        found = resolve(chosen.requirements, platform, chosen.python, added.for_uv(), *narrowed)
+    beside_torch = of_torchs_build(found, chosen.pins.get("torch", ""))
+    if beside_torch:
+        with contextlib.suppress(EnvironmentFailed):  # the pod says of what it is given that it is another build
+            return resolve([*chosen.requirements, *beside_torch], platform, chosen.python, added.for_uv(), *narrowed)
+    return found
 
 
 def resolve(

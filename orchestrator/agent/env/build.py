@@ -30,7 +30,15 @@ from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import sha256, write_atomically
 from orchestrator.shared.locks import A_MOMENT_S, locked
 from orchestrator.shared.text import listing
-from orchestrator.shared.wheels.lockfile import Lockfile, Wheel, canonical, cuda_packages, make_lockfile, parse_lockfile
+from orchestrator.shared.wheels.lockfile import (
+    Lockfile,
+    Wheel,
+    canonical,
+    cuda_packages,
+    make_lockfile,
+    of_torchs_build,
+    parse_lockfile,
+)
 from orchestrator.shared.wheels.settings import Settings
 from orchestrator.shared.wheels.web import NotThere
 
@@ -155,21 +163,38 @@ class Builder:
 
     def _resolve(self, means: Means) -> list[Wheel]:
         """By the pod's own indexes; the request's are added where those have not got the build."""
-        uv, python, settings = means.uv, means.python, means.settings
         requirements, indexes = self._request["requirements"], self._request["indexes"]
         if not requirements:
             return []
-        narrowed = self._request.get("sdists", ()), self._hashes(settings)
         try:
-            return uv.resolve(python, requirements, settings, self._progress, *narrowed)
+            wheels = self._resolved(means, requirements)
         except Failure as own:
-            if not indexes or settings.cut_off or not any(name in str(own) for name in self._request["pins"]):
+            if not indexes or means.settings.cut_off or not any(name in str(own) for name in self._request["pins"]):
                 raise
             self._progress.say(f"the pod's own package index does not have it all: adding {listing(indexes)}")
             try:
-                return uv.resolve(python, requirements, settings.adding(indexes), self._progress, *narrowed)
+                wheels = self._resolved(means, requirements, indexes)
             except Failure as added:
                 raise Failure(f"{added}; and by the pod's own package index alone: {own}") from added
+        wanted = of_torchs_build(wheels, self._request["pins"].get("torch", ""))
+        return self._resolved_beside_torch(means, wanted) or wheels if wanted else wheels
+
+    def _resolved(self, means: Means, requirements: Sequence[str], indexes: Sequence[str] = ()) -> list[Wheel]:
+        settings = means.settings.adding(indexes) if indexes else means.settings
+        narrowed = self._request.get("sdists", ()), self._hashes(means.settings)
+        return means.uv.resolve(means.python, requirements, settings, self._progress, *narrowed)
+
+    def _resolved_beside_torch(self, means: Means, wanted: Sequence[str]) -> list[Wheel]:
+        """With what was built for this build of torch; nothing, and a note, where that cannot be had."""
+        indexes = () if means.settings.cut_off else self._request["indexes"]
+        try:
+            return self._resolved(means, [*self._request["requirements"], *wanted], indexes)
+        except Failure:
+            self._notes.append(
+                f"{listing(wanted)} cannot be had, and another build of it is installed, which may not go with torch "
+                f"{self._request['pins']['torch']}"
+            )
+            return []
 
     def _note_older(self, means: Means, wheels: Sequence[Wheel]) -> None:
         """Say what came out older than the newest that was asked for, where that is for want of a wheel."""

@@ -22,6 +22,8 @@ _LINE = re.compile(r"^(?P<name>\S+) @ (?P<url>\S+) --hash=sha256:(?P<sha256>[0-9
 _CUDA_PACKAGE = re.compile(r"^(nvidia-.+|cuda-.+)$")
 _GLIBC = re.compile(r"manylinux_(\d+)_(\d+)")
 _ARCHIVE = re.compile(r"\.(tar\.gz|tar\.bz2|tar\.xz|tgz|zip)$")
+# What PyTorch's own indexes have for each build of torch, and the package index only for that which it serves.
+_BUILT_FOR_TORCH = ("torchvision", "torchaudio")
 ANY: Mapping[str, Sequence[str]] = {}
 """Of every package, any file."""
 # uv's command that reads requirements and prints what `from_pylock` reads.
@@ -148,6 +150,13 @@ def from_sdists(names: Sequence[str]) -> list[str]:
 def cuda_packages(lockfile: Sequence[Wheel]) -> list[str]:
     """Packages that only a CUDA build of torch brings."""
     return [w.name for w in lockfile if is_cuda_package(w.name)]
+
+
+def of_torchs_build(wheels: Sequence[Wheel], torch: str) -> list[str]:
+    """Requirements of those that are built for another build of torch than `torch`, such as 2.13.0+cpu."""
+    build = torch.partition("+")[2]
+    strays = (w for w in wheels if canonical(w.name) in _BUILT_FOR_TORCH and "+" not in w.version) if build else ()
+    return [f"{wheel.name}=={wheel.version}+{build}" for wheel in strays]
 
 
 def is_cuda_package(name: str) -> bool:

@@ -162,6 +162,22 @@ def test_the_tables_index_is_not_asked_for_what_it_is_not_for(pod: EnvPod) -> No
     assert sentence.startswith("nothing fits: ") and "tool==7" in sentence and nowhere not in sentence
 
 
+@pytest.mark.parametrize("has_build", [True, False])
+def test_what_is_built_for_torch_is_of_its_build_where_that_can_be_had(
+    pod: EnvPod, tmp_path: Path, has_build: bool
+) -> None:
+    """The pod's own index has torch's build, and beside it torchvision's for another one."""
+    files, tell = tmp_path / "files", "import importlib.metadata as m\nraise ImportError(m.version('torchvision'))\n"
+    torch = make_wheel(files, "torch", "2.13.0+cpu", files={"torch/__init__.py": tell})
+    pod.variables["PIP_EXTRA_INDEX_URL"] = make_index(
+        tmp_path / "own", [torch, make_wheel(files, "torchvision", "0.28.0")]
+    )
+    built = [make_wheel(files, "torchvision", "0.28.0+cpu")] if has_build else []
+    asked = {"indexes": [make_index(tmp_path / "builds", built)], "pins": {"torch": "2.13.0+cpu"}}
+    sentence = pod.refused(request("torch==2.13.0+cpu", "torchvision", **asked))
+    assert sentence.endswith(f"torch cannot be imported: 0.28.0{'+cpu' if has_build else ''}")
+
+
 def test_a_cuda_build_for_a_pod_without_cuda_is_refused_before_it_is_installed(pod: EnvPod, tmp_path: Path) -> None:
     runtime = make_wheel(tmp_path / "files", "nvidia-cuda-runtime", "13.0")
     torch = make_wheel(tmp_path / "files", "torch", "2.13.0", requires=["nvidia-cuda-runtime"])
