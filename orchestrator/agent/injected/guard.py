@@ -28,6 +28,7 @@ from .notebooks import Notebooks
 from .other_runners import OtherRunners
 from .programs import Programs
 from .stage import Config, Notes, moved_up, read_config, stack_signal, started_by, test_around
+from .substitutes import Substitutes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Guard:
         self._launches = Launches(self.notes, self.test)
         self._cuda = CudaWork(self.notes)
         self.checks = Checks(config, self.notes)
+        Substitutes(self.checks)
         self._end = End(config, self.notes)
         self._lost = Lost(self.checks, self._end)
         self._idle = IdleTests(self.checks.tree, self.notes)

@@ -54,6 +54,7 @@ def optimize(backend):
     return compiled
 def reset(): pass
 """
+ABSENT = "ModuleNotFoundError: No module named 'no_such_compiler'"
 FILES = {
     "forked/conftest.py": FORKS,
     "forked/test_it.py": TESTS,
@@ -77,6 +78,13 @@ FILES = {
     "explores.py": "def allclose(a, b): return a == b\nprint('lossless:', allclose(1, 2))\n",
     "catches.py": "def main(): assert 1 > 2\ntry: main()\nexcept Exception as e: print('see the log', e)\n",
     "asserts.py": "assert 1 > 2\nprint('done')\n",
+    "fast.py": "import no_such_compiler\ndef scale(x): return 2 * x\n",
+    "fast_user.py": "import fast\nscale = fast.scale\n",
+    "slow.py": "def scale(x): return x + x\n",
+    "falls_back.py": "try:\n    from fast import scale\nexcept ImportError:\n    from slow import scale\nprint(3)\n",
+    "falls_far.py": "try:\n    from fast_user import scale\nexcept Exception:\n    def scale(x): return 6\nprint(3)\n",
+    "goes_without.py": "try: from fast import scale\nexcept ImportError: scale = None\nprint(scale)\n",
+    "has_it.py": "try: from slow import scale\nexcept ImportError: from fast import scale\nprint(scale(3))\n",
     "jits.py": "import sys\nsys.path.append('compiled')\nimport numba\ndef main(): return 1\nmain()\nprint(1)\n",
     "lacks.py": "import sys\ntry: import no_such_kernel\nexcept ImportError:\n    print('done')\n    sys.exit(0)\n",
     "reads.py": "import sys\ntry: print(2), input()\nexcept EOFError: sys.exit()\n",
@@ -106,6 +114,10 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         stage("explored", "explores.py"),
         stage("caught", "catches.py"),
         stage("without", "-O", "asserts.py"),
+        stage("fell_back", "falls_back.py"),
+        stage("fell_far", "falls_far.py"),
+        stage("without_it", "goes_without.py"),
+        stage("with_it", "has_it.py"),
         stage("jitted", "jits.py"),
         stage("lacking", "lacks.py"),
         stage("read", "reads.py"),
@@ -133,6 +145,10 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "explored": ["allclose() came out false, and nothing depends on it (explores.py line 2)"],
         "caught": ["an AssertionError was caught, and nothing depends on it (catches.py line 3)"],
         "without": ["Python left the assertions of asserts.py out (-O)"],
+        "fell_back": [f"fast cannot be imported ({ABSENT}), and scale is another one then (falls_back.py line 2)"],
+        "fell_far": [f"fast_user cannot be imported ({ABSENT}), and scale is another one then (falls_far.py line 2)"],
+        "without_it": [],
+        "with_it": [],
         "jitted": ["what jits.py drops is not seen, for it imports numba"],
         "lacking": ["it ended with 0 for ModuleNotFoundError: No module named 'no_such_kernel' (lacks.py line 5)"],
         "read": [],
@@ -147,6 +163,6 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 12 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 14 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )
