@@ -6,7 +6,7 @@ Words alone prove nothing: what they say is a doubt. No count is one, and no fig
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional
 
 from orchestrator.shared.text import plain, without_escapes
 from orchestrator.verdict.artifacts import evidence as artifacts
@@ -19,19 +19,20 @@ _LONGEST = 300
 _NONE = r"(?<!\bno )(?<!\b0 )(?<!\bnot )(?<!\bwithout )(?<!\bexpected )(?<!\bexpected to )"
 _FAILS = re.compile(
     rf".*{_NONE}\b(?:ERROR|NOT OK)\b\W*"  # as the last word
-    rf"|(?!.*\bPASS).*{_NONE}\b(?:FAIL|FAILED|FAILURE|MISMATCH|INCORRECT)\b(?!\W*(?:0|none)\b).*"
+    rf"|(?!.*\bPASS).*{_NONE}\b(?:FAIL|FAILED|FAILURE|MISMATCH|INCORRECT)\b(?!\W*(?:0|(?i:none|false|null))\b).*"
     r"|\W*(?:ERROR|[Ee]rror)\s*[:!(-](?!\W*(?:\d|none\b|no errors?\b)).*\w.*"  # as a label
     r"|\W*(?i:failed to)\b.*"
     r"|(?:\w+\.)*[A-Z]\w*(?:Error|Exception): .*\w.*"
     rf"|.*\b{_NONE}(?i:tests?|checks?|validation|verification|parity|comparison|build|benchmark|training)"
     r" (?:has |have )?(?i:failed)\W*"
-    rf"|.*{_NONE}\b(?i:do(?:es)? not match|don't match|doesn't match|mismatch)\b(?!\W*(?:\d|none\b)).*"
+    rf"|.*{_NONE}\b(?i:do(?:es)? not match|don't match|doesn't match|mismatch)\b(?!\W*(?:\d|(?i:none|false|null)\b)).*"
 )
 _COUNTS = re.compile(r"\b(?:no|0) \w+ (?:has |have )?failed\b|\b0 (?:fail|err|mismatch)", re.IGNORECASE)
 _NOT_DONE = re.compile(
     r"\bskip(?:ped|ping|s)?\b(?!\W*0\b)"
     r"|\b(?:not|isn't|aren't) (?:available|found|installed|supported|present|enabled)\b"
     r"|\bunavailable\b|\bunable to\b|\bcannot\b|\bcould not\b|\bexiting\b|\bnothing to (?:run|test|measure|bench\w*)"
+    r"|\bno tests? (?:specified|found|ran|to run|match\w*)\b"
     r"|\b(?:no|requires?|needs?)\b.*\b(?:gpus?|cuda|device|triton)\b",
     re.IGNORECASE,
 )
@@ -49,9 +50,12 @@ def doubts(case: Case) -> Iterator[str]:
         return
     text = without_escapes(case.ends["stdout"])
     last = last_line(text)
+    asked: List[Mapping[str, Any]] = [dict(artifact) for artifact in artifacts.asked(case)]
+    if any(phrase in last for artifact in asked for phrase in artifact.get("contains") or ()):
+        return  # which is what it is to say
     if says_failed(last):
         yield f"it ended with 0, and its last words are {plain(last, 120)!r}"
-    elif is_only_words(text) and all((a.get("from") or "") in STREAMS for a in artifacts.asked(case)):
+    elif is_only_words(text) and all(artifact.get("from") in STREAMS for artifact in asked):
         yield f"it ended with 0, and says no more than {plain(last, 120)!r}"
 
 

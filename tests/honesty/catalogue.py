@@ -74,9 +74,12 @@ for, and steps of a feature that check nothing.
 
 What is written is believed where it is good, and no more than words where it is bad: only a runbook's `checks`,
 `lacks` and `contains` tell that old times were scaled or made up, that times are 0 or below, that a count under
-`failed` is not 0, that one row of many has failed, or that a text speaks of a mismatch. Nor is anybody told of an
-exception that a program catches in its own file and only prints (but for an assertion's, of which the verdict line
-tells as a doubt, the comparisons of numpy's, pandas' and torch's `testing`, and what a Python or a shell returned),
+`failed` is not 0, that one row of many has failed, or that a text speaks of a mismatch (of its last line the verdict
+line tells, as a doubt). Nor is anybody told of an exception that a program catches in its own file and only prints, or
+for which it computes by the reference what a kernel was to (but for the comparisons of numpy's, pandas' and torch's
+`testing`, and what a Python or a shell returned; as doubts, for an assertion's, for a module of the tree that cannot be
+imported, and where the program ends with 0 for it), that a bench compares a kernel with itself or measures three
+figures that it read from the commit,
 of one that a pool, a task or a library keeps where it is no assertion's, and that a task was cancelled before it came
 to its assertions; of what a program makes of exit codes by a wrong sum (`all(codes)`, `min(codes)`); of assertions
 that a compiler leaves out (`NDEBUG`), and of failures that a project itself declares to be none (`WILL_FAIL`, a

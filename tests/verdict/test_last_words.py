@@ -45,6 +45,8 @@ mismatches: 0
 mismatch: 0
 Mismatch: none
 no mismatch
+"mismatch": false,
+"MISMATCH": null
 0 mismatches in 4096 elements
 max abs error: 1.2e-5
 Error: 0.0031
@@ -123,6 +125,7 @@ This benchmark requires a CUDA device
 Skipping: needs sm_90
 could not import the extension
 nothing to benchmark
+no test specified
 skipping 4096
 """.strip().split("\n")
 
