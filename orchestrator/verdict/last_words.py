@@ -22,6 +22,7 @@ _FAILS = re.compile(
     rf"|(?!.*\bPASS).*{_NONE}\b(?:FAIL|FAILED|FAILURE|MISMATCH|INCORRECT)\b(?!\W*(?:0|(?i:none|false|null))\b).*"
     r"|\W*(?:ERROR|[Ee]rror)\s*[:!(-](?!\W*(?:\d|none\b|no errors?\b)).*\w.*"  # as a label
     r"|\W*(?i:failed to)\b.*"
+    r"|.*(?:[=:]|\b(?i:err\w*|loss|diff\w*))\s*(?i:nan)\b.*"
     r"|(?:\w+\.)*[A-Z]\w*(?:Error|Exception): .*\w.*"
     rf"|.*\b{_NONE}(?i:tests?|checks?|validation|verification|parity|comparison|build|benchmark|training)"
     r" (?:has |have )?(?i:failed)\W*"

@@ -45,6 +45,8 @@ mismatches: 0
 mismatch: 0
 Mismatch: none
 no mismatch
+no nan in 12 tensors
+it handles nan
 "mismatch": false,
 "MISMATCH": null
 0 mismatches in 4096 elements
@@ -112,6 +114,8 @@ Validation failed!
 3 FAILED no kernel image is available
 kernel_a 4096 FAILED
 outputs do not match
+step 100: loss=nan
+max abs err nan
 Mismatch at index 3
 """.strip().split("\n")
 NOT_DONE = """
