@@ -19,7 +19,7 @@
 #   begins   a program that may not say what those returned that it runs
 #   eval     a member of a pipeline that ended an `eval`
 #
-# Each command of the functions here runs the DEBUG trap as well: what runs often has few.
+# Each command of the functions here runs the DEBUG trap as well, which passes over it: what runs often has few.
 
 [[ -n ${NSA_POD_SHELL_RECORD-} && -z ${__nsa_file-} ]] || return 0
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404 )) || return 0 # `local -`
