@@ -22,6 +22,8 @@ _GRACE_S = 2.0
 _PIECE = 1 << 16
 # What a command that has ended can have left in its pipe.
 _LEFT_IN_PIPE = 1 << 20
+# What a command may go on to write when nobody listens any more: more than any answer's last words.
+_UNHEARD = 1 << 20
 # Loaded once, while the first question is on its way.
 _PRELOADED = (
     "orchestrator.agent.env.commands",
@@ -59,6 +61,7 @@ class _Command:
         self.end_at = None if limit is None else time.monotonic() + limit
         self.kill_at: Optional[float] = None
         self.timed_out = False
+        self.unheard = 0
         # Without a limit it goes on for as long as somebody listens.
         self.is_stream = limit is None
 
@@ -71,6 +74,12 @@ class _Command:
         if self.kill_at is None:
             self.kill_at = time.monotonic() + _GRACE_S
             self._signal(signal.SIGTERM)
+
+    def speak_to_nobody(self, count: int) -> None:
+        """What writes without end is stopped: no pipe tells it that nobody reads."""
+        self.unheard += count
+        if self.unheard > _UNHEARD:
+            self.stop()
 
     def leave_none(self) -> None:
         """After its end, kill what of its group has outlived the order to stop."""
@@ -160,6 +169,8 @@ class _Server:
             return 0
         if data:
             self._say(kind, command.number, data)
+            if not self._is_heard:
+                command.speak_to_nobody(len(data))
         elif fd in self._selector.get_map():
             self._selector.unregister(fd)
         return len(data)

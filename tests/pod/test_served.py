@@ -59,9 +59,11 @@ def test_a_daemon_does_not_hold_its_starter(agent: Agent) -> None:
 
 def test_what_prints_without_end_is_refused_and_stopped(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.pod.dialogue.OUTPUT_LIMIT", 1 << 20)
+    line = proc.a_sleep()
     with pytest.raises(PodError, match="prints more than"):
-        agent.transport.run(["yes"])
+        agent.transport.run(["yes", line])
     assert agent.runs() == []
+    wait_for(lambda: not proc.saying(f"yes\0{line}\0"), "its end on the pod too", 10)
 
 
 def test_a_server_that_is_gone_is_contact_lost_and_the_next_question_starts_another(agent: Agent) -> None:
