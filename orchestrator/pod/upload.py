@@ -66,7 +66,7 @@ def upload(transport: Transport, python: str, data: bytes, remote: str) -> None:
 
     ContactLost once several of them in a row have brought nothing.
     """
-    packed, digest = zlib.compress(data, 9), hashlib.sha256(data).hexdigest()
+    packed, digest = zlib.compress(data), hashlib.sha256(data).hexdigest()
     command = [python, "-I", "-c", _RECEIVE, remote, digest, str(len(packed))]
     patience, is_connected = Patience(), True
     while True:
