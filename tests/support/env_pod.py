@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import proc
+from tests.support.agent_pod import small_python
 from tests.support.wheels import make_index, make_wheel
 
 LIMIT_S = 120.0
+_VERSION = ".".join(map(str, sys.version_info[:2]))
+WITH_PIP = {"version": _VERSION, "path": sys.executable}
+"""A request's Python that is asked how its pip is set up."""
 
 
 @dataclass
@@ -105,12 +109,13 @@ class EnvPod:
 
 
 def request(*requirements: str, **more: Any) -> dict[str, Any]:
-    """A request for the tests' own Python, as the laptop makes it."""
-    version = ".".join(map(str, sys.version_info[:2]))
+    """A request as the laptop makes it, for a Python that has no pip, of which PIP_* variables say all: to start one
+    takes as long as to build an environment of tiny wheels.
+    """
     return {
         "format": 1,
         "profile": None,
-        "python": {"version": version, "path": sys.executable},
+        "python": {"version": _VERSION, "path": small_python()},
         "requirements": list(requirements),
         "indexes": [],
         "wheels": [],

@@ -22,7 +22,7 @@ from orchestrator.agent.env.store import Store, find, identity
 from orchestrator.agent.holds import Hold
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.wheels.lockfile import Lockfile
-from tests.support.env_pod import EnvPod, python, request
+from tests.support.env_pod import WITH_PIP, EnvPod, python, request
 from tests.support.files import write_tar
 from tests.support.web import served
 from tests.support.wheels import make_index, make_sdist, make_wheel
@@ -104,7 +104,7 @@ def test_imports_need_no_bytecode_to_be_written(pod: EnvPod) -> None:
 
 def test_real_packages_from_the_machines_own_index(pod: EnvPod) -> None:
     pod.variables = REAL
-    environment = pod.build(request("pytest", "pyyaml"))
+    environment = pod.build(request("pytest", "pyyaml", python=WITH_PIP))
     assert {"pytest", "pyyaml", "pluggy"} <= set(environment["packages"])
     shown = subprocess.check_output([f"{environment['root']}/bin/pytest", "--version"], text=True)
     assert environment["packages"]["pytest"] in shown
@@ -144,7 +144,8 @@ def test_the_pods_pip_configuration_file_is_uvs_too(pod: EnvPod, tmp_path: Path,
     config.write_text(f"[global]\nindex-url = {index}\nextra-index-url =\n    {extra}\n[install]\nuser = true\n")
     pod.variables = {"PIP_CONFIG_FILE": str(config)}
     # As pip would: the best version from all indexes, not from the first that knows the name.
-    assert pod.build(request("tool", "part"))["packages"] == {"part": "1.5", "tool": "9.0"}
+    asked = request("tool", "part", python=WITH_PIP)
+    assert pod.build(asked)["packages"] == {"part": "1.5", "tool": "9.0"}
 
 
 def test_the_tables_index_is_asked_only_for_what_the_pods_own_lacks(pod: EnvPod, tmp_path: Path) -> None:
