@@ -75,25 +75,21 @@ class _Command:
             self.kill_at = time.monotonic() + _GRACE_S
             self._signal(signal.SIGTERM)
 
-    def speak_to_nobody(self, count: int) -> None:
-        """What writes without end is stopped: no pipe tells it that nobody reads."""
-        self.unheard += count
-        if self.unheard > _UNHEARD:
-            self.stop()
-
     def leave_none(self) -> None:
         """After its end, kill what of its group has outlived the order to stop."""
         if self.kill_at is not None:
             self._signal(signal.SIGKILL)
 
-    def look_at_the_clock(self) -> None:
-        """Stop what takes longer than it may."""
+    def keep_limits(self) -> None:
+        """Stop what takes longer than it may, or writes on and no broken pipe tells it that nobody listens."""
         now = time.monotonic()
         if self.kill_at is not None and now >= self.kill_at:
             self.kill_at = now + _GRACE_S
             self._signal(signal.SIGKILL)
         elif self.kill_at is None and self.end_at is not None and now >= self.end_at:
             self.timed_out = True
+            self.stop()
+        elif self.unheard > _UNHEARD:
             self.stop()
 
     def _signal(self, sign: int) -> None:
@@ -124,7 +120,7 @@ class _Server:
                 if self._selector.get_map().get(key.fileobj) == key:  # what came before it may have closed this one
                     key.data()
             for command in self._commands.values():
-                command.look_at_the_clock()
+                command.keep_limits()
 
     def _listen(self) -> None:
         data = os.read(self._come, _PIECE)
@@ -170,7 +166,7 @@ class _Server:
         if data:
             self._say(kind, command.number, data)
             if not self._is_heard:
-                command.speak_to_nobody(len(data))
+                command.unheard += len(data)
         elif fd in self._selector.get_map():
             self._selector.unregister(fd)
         return len(data)
