@@ -30,8 +30,11 @@ class Events:
     def hold(self, event: str, **fields: Any) -> None:
         """Send this together with the next event."""
         fields["event"] = event
-        self._held += encoded(fields, 0)
-        self._held.append("\n")
+        self.hold_text("".join(encoded(fields, 0)))
+
+    def hold_text(self, line: str) -> None:
+        """The same of a line that is JSON already."""
+        self._held.append(line)
 
     def send(self, event: str, **fields: Any) -> None:
         self.hold(event, **fields)
@@ -39,7 +42,7 @@ class Events:
 
     def flush(self) -> None:
         """Send what is held."""
-        text, self._held = "".join(self._held), []
+        text, self._held = "".join(f"{line}\n" for line in self._held), []
         rest = memoryview(text.encode("ascii") if self.is_own else b"")
         while rest:
             rest = rest[write(self._fd, rest) :]

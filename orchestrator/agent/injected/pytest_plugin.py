@@ -12,7 +12,7 @@ import os
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Generator
 from unittest import SkipTest
 
 import pytest
@@ -21,10 +21,12 @@ from . import guard as guards
 from . import junit
 from .attempt import Attempt, Stop, noticed_in, quickest
 from .events import Events, file_of_its_own
-from .stage import TEST_VARIABLE, test_around
+from .stage import TEST_VARIABLE, encoded, test_around
 from .why import why
 from .written import NO_TESTS_IN, code_of, ignored, not_collected
 
+Wrapper = Generator[None, Any, Any]
+"""What looks on at a hook."""
 FD_VARIABLE = "NSA_POD_PYTEST_FD"
 _WORKER_KEY = "nsa_pod"
 # On each report: what the item has raised so far, in every phase and attempt; whether the test itself was called.
@@ -41,6 +43,14 @@ _ASSERTIONS = "assertions"
 _WHY = "nsa_pod_why"
 # On each item: the code that was collected, whatever a hook or a fixture puts in its place later.
 _WRITTEN = "nsa_pod_written"
+# Of pluggy's two styles the old one takes twice as long, and before 1.2 there is no other.
+_IS_NEW_STYLE = "wrapper" in inspect.signature(pytest.hookimpl).parameters
+_wrapping = functools.partial(pytest.hookimpl, **{"wrapper" if _IS_NEW_STYLE else "hookwrapper": True})
+
+
+def _result_of(given: Any) -> Any:
+    """A hook's result, of what its wrapper is given in either style; the new one returns it, too."""
+    return given if _IS_NEW_STYLE else given.get_result()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -109,18 +119,17 @@ def _from_the_root(targets: list[str], config: pytest.Config) -> list[str]:
     return [target if begins == os.curdir else os.path.join(begins, target) for target in targets]
 
 
-@pytest.hookimpl(hookwrapper=True, tryfirst=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+@_wrapping(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Wrapper:
     """Note what was raised beside what is reported: other hooks may make something else of it."""
     before = call.excinfo
-    result: Any = yield  # the hook's result
+    report = _result_of((yield))
     excinfo = before or call.excinfo
     state = item.__dict__
     if excinfo is not None and not excinfo.errisinstance((pytest.skip.Exception, SkipTest)):
         state.setdefault(_RAISED, []).append(excinfo.typename)
     elif call.when == "call" and state.get(_CALLED):
         state.setdefault(_RAISED, []).append(state[_CALLED])
-    report = result.get_result()
     if excinfo is not None:
         _explain(report, excinfo)
     if _RAISED in state:
@@ -130,6 +139,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         setattr(report, _CALLED, _CALLED in state or not _calls_function(item))
     elif call.when == "teardown":
         setattr(report, _CHECKS, _checks(item))
+    return report
 
 
 def _explain(report: pytest.TestReport | pytest.CollectReport, excinfo: Any) -> None:
@@ -165,18 +175,20 @@ def _calls_function(item: pytest.Item) -> bool:
     return not inspect.iscoroutinefunction(item.obj)
 
 
-@pytest.hookimpl(hookwrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+@_wrapping(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Wrapper:
     guard, id_ = guards.installed(), item.nodeid
     guard.checks.begin(id_)
     is_outermost = guard.begin_test(id_)
     if is_outermost:
         os.environ[TEST_VARIABLE] = id_
-    yield
-    if is_outermost:
-        os.environ.pop(TEST_VARIABLE, None)
-    guard.checks.end()
-    guard.note_test(id_)
+    try:
+        return (yield)
+    finally:
+        if is_outermost and TEST_VARIABLE in os.environ:
+            del os.environ[TEST_VARIABLE]
+        guard.checks.end()
+        guard.note_test(id_)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -244,17 +256,28 @@ def _telling(function: Callable[..., Any], state: dict[str, Any]) -> Callable[..
     return call
 
 
-@pytest.hookimpl(hookwrapper=True, trylast=True)
-def pytest_make_collect_report() -> Iterator[None]:
+@_wrapping(trylast=True)
+def pytest_make_collect_report() -> Wrapper:
     """Note what was collected beside what is reported, as for a test."""
-    result: Any = yield
-    report = result.get_result()
+    report = _result_of((yield))
     _explain(report, report.call.excinfo if hasattr(report, "call") else None)
     setattr(report, _COLLECTED, _extent(report) if hasattr(report, "call") else None)
+    return report
 
 
 def _extent(report: pytest.CollectReport) -> tuple[str, int]:
     return report.outcome, len(report.result or ())
+
+
+@functools.lru_cache(maxsize=8)
+def _text(value: str) -> str:
+    """As JSON: of a test's id, and of words, each is asked for again and again."""
+    return "".join(encoded(value, 0))
+
+
+def _more(details: dict[str, Any]) -> str:
+    """Further fields of a line of JSON."""
+    return ", " + "".join(encoded(details, 0))[1:-1] if details else ""
 
 
 class Reporter(Events):
@@ -294,12 +317,13 @@ class Reporter(Events):
             self.send("collect_skip", id=report.nodeid, reason=_skip_reason(report))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        of_fork = vars(report).get(_CHECKS, {}).pop(_ASSERTIONS, None)
+        when, outcome, details = report.when, report.outcome, _details(report)
+        of_fork = details["checks"].pop(_ASSERTIONS, None) if "checks" in details else None
         if of_fork:
             self.send("assertions", **of_fork)
-        when, outcome = report.when, report.outcome
         seconds = int(report.duration * 1e4) / 1e4  # to round it takes as long as to write it down
-        self.hold("phase", id=report.nodeid, when=when, outcome=outcome, seconds=seconds, **_details(report))
+        known = f'"id": {_text(report.nodeid)}, "when": {_text(when)}, "outcome": {_text(outcome)}'
+        self.hold_text(f'{{"event": "phase", {known}, "seconds": {seconds}{_more(details)}}}')
         if when == "setup" or outcome == "failed":  # known if the process dies
             self.flush()
 
@@ -309,11 +333,13 @@ class Reporter(Events):
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         self.send("interrupted", reason=f"{excinfo.typename}: {excinfo.value}")
 
-    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
-        yield
-        guards.installed().note_all()  # now, because a session may end the process without its exit functions
-        self.send("end", status=int(session.exitstatus))
+    @_wrapping(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Wrapper:
+        try:
+            return (yield)
+        finally:
+            guards.installed().note_all()  # now, because a session may end the process without its exit functions
+            self.send("end", status=int(session.exitstatus))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
@@ -344,12 +370,13 @@ class Collection:
         self._said: set[str] = set()
         self._ignored: list[Path] = []
 
-    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-    def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> Iterator[None]:
-        result: Any = yield
-        if result.get_result() and _may_hold_tests(collection_path, config.getini("python_files")):
+    @_wrapping(tryfirst=True)
+    def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> Wrapper:
+        is_ignored = _result_of((yield))
+        if is_ignored and _may_hold_tests(collection_path, config.getini("python_files")):
             self._said.add(os.path.relpath(collection_path, config.rootpath))
             self._ignored.append(collection_path)
+        return is_ignored
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if not report.passed:
@@ -357,18 +384,19 @@ class Collection:
         if getattr(report, _COLLECTED, None) != _extent(report):
             self._tell("collect_error", id=report.nodeid, reason="what pytest had collected was replaced by a hook")
 
-    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-    def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> Iterator[None]:
+    @_wrapping(tryfirst=True)
+    def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> Wrapper:
         self._note(items)
         for path in ignored(session, items, self._ignored) if self._ignored else ():
             self._tell("ignored", ids=[os.path.relpath(path, session.config.rootpath)])
         missing = list(not_collected(session, items, guards.installed().checks.tree, self._said))
         if missing:
             self._tell("not_collected", ids=missing)
-        yield
+        result = yield
         added = [item for item in items if _WRITTEN not in item.__dict__]
         if added:  # by another hook
             self._note(added)
+        return result
 
     def _note(self, items: list[pytest.Item]) -> None:
         self._tell("collected", ids=[item.nodeid for item in items])
