@@ -9,6 +9,7 @@ for part of the program.
 from __future__ import annotations
 
 import ast
+from functools import lru_cache
 
 from . import statements
 from .callees import Callees
@@ -62,9 +63,9 @@ _LAZY = ("map", "filter", "functools.partial")
 _MATCHES = tuple(getattr(ast, name) for name in ("Match",) if hasattr(ast, name))
 _ORDERS = (ast.Lt, ast.Gt, ast.LtE, ast.GtE)
 _JUMPS = (ast.Return, ast.Break, ast.Continue)
+_WATCHES = (ast.With, ast.AsyncWith, *TRIES)
 _SIMPLE = frozenset((ast.Assert, ast.Expr, *SETS, ast.Return, ast.Import, ast.ImportFrom))
 """Statements that may be marked and hold no others."""
-_PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
 _LOAD = ast.Load()
 
 
@@ -106,6 +107,11 @@ class Facts:
         """Whether the function that begins at `line` holds an assertion."""
         return line in self._functions and self._functions[line].holds
 
+    def ran_own(self, code: CodeType, ran: Collection[str]) -> bool:
+        """Whether one of those that stand in `code` itself ran, by the keys of what did."""
+        own = self._functions.get(code.co_firstlineno)
+        return own is not None and own.owes and (own.key in ran or any(key in ran for key in own.assertions))
+
     def owed_by(self, code: CodeType) -> list[str]:
         """The keys of which one is to be seen when `code` has run: its own, and of the functions that it names."""
         return self._keys_of(code)[1]
@@ -114,10 +120,13 @@ class Facts:
         """The keys of all assertions that stand in `code`, and in the functions that it names."""
         return self._keys_of(code)[2]
 
+    def all_assertions(self) -> set[str]:
+        """The keys of all that stand in the file's functions."""
+        return {key for function in self._functions.values() for key in function.assertions}
+
     def assertions_at(self, line: int) -> list[str]:
         """The keys of those that stand there, in whichever function."""
-        keys = (key for function in self._functions.values() for key in function.assertions)
-        return [key for key in keys if key.endswith(f":{line}")]
+        return [key for key in self.all_assertions() if key.endswith(f":{line}")]
 
     def _keys_of(self, code: CodeType) -> tuple[CodeType, list[str], list[str]]:
         """Both, of the function whose code it is, and of those of the file that it names."""
@@ -193,34 +202,41 @@ class _Marker:
 
     def statements(self, node: Any) -> None:
         """Mark the blocks of statements that `node` holds, at any depth."""
-        for name in BLOCKS:
-            block = getattr(node, name, None)
-            if isinstance(block, list):
-                setattr(node, name, [new for statement in block for new in self._marked(statement)])
-        for inner in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
-            self.statements(inner)
+        blocks, parts = _held_by(type(node))
+        for name in blocks:
+            setattr(node, name, [new for statement in getattr(node, name) for new in self._marked(statement)])
+        for name in parts:
+            for part in getattr(node, name):
+                self.statements(part)
 
     def _marked(self, node: ast.stmt) -> list[ast.stmt]:
-        if type(node) in _SIMPLE:
-            before, after = self._beside(node)
-            return [*before, node, *after]
-        outer = self._function
-        if outer is None and isinstance(node, FUNCTIONS):
-            line = first_line(node)
-            self._function = Function(node.name, line, self._facts.key(line))
-            self._facts.add(self._function)
-            self._outermost, self._checked, self._constants, self._read = node, None, None, None
-            self._callees.begin()
-        around = self._is_observed, self._expects
-        self._is_observed = self._is_observed or statements.observes(node)
-        self._expects = self._expects or statements.expects(node)
+        if type(node) not in _SIMPLE:
+            self._mark_inside(node)
+        before, after = self._beside(node)
+        return [*before, node, *after]
+
+    def _mark_inside(self, node: ast.stmt) -> None:
+        """Mark what a statement holds, by what it is to those."""
+        outer, around = self._function, (self._is_observed, self._expects)
+        if isinstance(node, FUNCTIONS):
+            if outer is None:
+                self._begin(node)
+        elif isinstance(node, _WATCHES):
+            self._is_observed = self._is_observed or statements.observes(node)
+            self._expects = self._expects or statements.expects(node)
         self.statements(node)
         self._function = outer
         self._is_observed, self._expects = around
         if isinstance(node, TRIES):
             self._watch_handlers(node)
-        before, after = self._beside(node)
-        return [*before, node, *after]
+
+    def _begin(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """A function that stands in no other."""
+        line = first_line(node)
+        self._function = Function(node.name, line, self._facts.key(line))
+        self._facts.add(self._function)
+        self._outermost, self._checked, self._constants, self._read = node, None, None, None
+        self._callees.begin()
 
     def _checked_names(self) -> set[str]:
         """What the checks of the function around look at; few functions have a handler for which it matters."""
@@ -515,8 +531,19 @@ _BESIDE: dict[type, Callable[[_Marker, Any], Marks]] = {
 }
 
 
-def _at(statement: ast.stmt) -> dict[str, Any]:
-    return {name: getattr(statement, name, None) for name in _PLACE}
+@lru_cache(maxsize=None)
+def _held_by(kind: type[ast.AST]) -> tuple[list[str], list[str]]:
+    """The fields of a node by which it holds statements, and those by which it holds others that do."""
+    return [n for n in BLOCKS if n in kind._fields], [n for n in ("handlers", "cases") if n in kind._fields]
+
+
+def _at(node: ast.stmt) -> dict[str, Any]:
+    return {
+        "lineno": node.lineno,
+        "col_offset": node.col_offset,
+        "end_lineno": node.end_lineno,
+        "end_col_offset": node.end_col_offset,
+    }
 
 
 def _constant(value: object) -> ast.Constant:

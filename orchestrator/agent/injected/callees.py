@@ -127,11 +127,13 @@ class Callees:
         """
         calls = []
         for node in walked(test):
-            if isinstance(node, ast.Call):
+            if type(node) is ast.Call:
                 calls.append(node)
-            elif isinstance(node, ast.Name) and node.id in self._results:
+            elif type(node) is ast.Name and node.id in self._results:
                 calls.append(self._results[node.id][0])
-        made = [(self.spec(call.func), call) for call in calls if call.args] if len(calls) > 1 else []
+        if len(calls) < 2:
+            return None
+        made = [(self.spec(call.func), call) for call in calls if call.args]
         for (one, a), (other, b) in combinations(made, 2):
             if one is None or other is None or one == other or len(a.args) != len(b.args):
                 continue

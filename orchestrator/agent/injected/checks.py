@@ -89,7 +89,6 @@ class Checks:
         self.tree = config.one("tree") + os.sep
         self.facts: dict[str, Facts] = {}
         self.due = Due(self.tree)
-        self._passed: dict[int, CodeType] = {}  # of tests, by ids
         self._owed: dict[int, tuple[CodeType, list[str]]] = {}  # by ids, as in `Facts`
         self._unknown: set[str] = set()  # files
         self._traced: set[str] = set()  # keys of assertions that a compiler has seen
@@ -156,8 +155,8 @@ class Checks:
         return {"idle": True, "dropped": dropped[0]} if dropped else {}
 
     def _ran_none(self, record: Record, code: CodeType, around: Callable[[], tuple[Any, type | None]]) -> bool:
-        ran = record.counts.keys()
-        if not ran.isdisjoint(self.facts[code.co_filename].owed_by(code)):
+        ran, facts = record.counts.keys(), self.facts[code.co_filename]
+        if facts.ran_own(code, ran) or not ran.isdisjoint(facts.owed_by(code)):
             return False
         function, kind = around()
         owed = self._owed_by(function, code)
@@ -174,11 +173,9 @@ class Checks:
 
     def note_due(self, code: CodeType, *, passed: bool) -> None:
         """Add the assertions of the test whose own code is `code` to those of tests that passed, and what ran."""
-        stand: list[str] = []
-        if passed and id(code) not in self._passed:
-            self._passed[id(code)] = code
-            stand = self.facts[code.co_filename].assertions_of(code)
-        self.due.add(stand, self.now.counts, self.now.no_checks, self._traced)
+        if passed:
+            self.due.passed(self.facts[code.co_filename], code)
+        self.due.reached(self.now.counts, self.now.no_checks, self._traced)
 
     def trace(self, path: str, line: int) -> None:
         """A compiler has come to a line, of whose assertions nothing else is told from now on."""

@@ -10,7 +10,10 @@ from os import getpid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import CodeType
     from typing import Iterable, Iterator
+
+    from .assertions import Facts
 
 
 class Due:
@@ -18,7 +21,7 @@ class Due:
 
     def __init__(self, tree: str) -> None:
         self._tree = tree
-        self._due: set[str] = set()
+        self._passed: dict[int, tuple[Facts, CodeType]] = {}  # by ids, for to compare codes takes longer
         self._reached: set[str] = set()
         self._pid = getpid()
 
@@ -27,15 +30,28 @@ class Due:
         """Whether this process is one of those that a session starts for a test, and ends before the session's end."""
         return getpid() != self._pid
 
-    def add(self, due: Iterable[str], *reached: Iterable[str]) -> None:
-        """A test's: those that stand in it, if it passed, and those that ran."""
-        self._due.update(due)
-        self._reached.update(*reached)
+    def passed(self, facts: Facts, code: CodeType) -> None:
+        """What stands in a test, and in what it names, is due."""
+        self._passed[id(code)] = facts, code
+
+    def reached(self, *keys: Iterable[str]) -> None:
+        """Those that ran in a test, whatever became of it."""
+        self._reached.update(*keys)
 
     def told(self) -> dict[str, list[str]]:
         """What is left `due` here, and all that was `reached`, for another process may leave that due."""
-        found = {"due": self._due - self._reached, "reached": self._reached}
-        return {name: [*self._places(keys)] for name, keys in found.items()} if self._due or self._reached else {}
+        found = {"due": self._due(), "reached": self._reached}
+        return {name: [*self._places(keys)] for name, keys in found.items()} if any(found.values()) else {}
+
+    def _due(self) -> set[str]:
+        """Few files have an assertion that never ran: of all others nobody asks what their tests name."""
+        files = {facts.path: facts for facts, _ in self._passed.values()}
+        left = {path: facts.all_assertions() - self._reached for path, facts in files.items()}
+        found: set[str] = set()
+        for facts, code in self._passed.values():
+            if left[facts.path]:
+                found.update(left[facts.path].intersection(facts.assertions_of(code)))
+        return found
 
     def _places(self, keys: Iterable[str]) -> Iterator[str]:
         """File and line of each, whose key holds the line of its function, too; other keys are of whole functions."""

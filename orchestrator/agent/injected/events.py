@@ -34,7 +34,7 @@ class Events:
 
     def hold_text(self, line: str) -> None:
         """The same of a line that is JSON already."""
-        self._held.append(line)
+        self._held.append(line + "\n")
 
     def send(self, event: str, **fields: Any) -> None:
         self.hold(event, **fields)
@@ -42,7 +42,7 @@ class Events:
 
     def flush(self) -> None:
         """Send what is held."""
-        text, self._held = "".join(f"{line}\n" for line in self._held), []
+        text, self._held = "".join(self._held), []
         rest = memoryview(text.encode("ascii") if self.is_own else b"")
         while rest:
             rest = rest[write(self._fd, rest) :]

@@ -82,15 +82,16 @@ class Imports:
         file = program or own.get("__file__")
         if not isinstance(file, str) or not self._is_of_tree(os.path.normpath(os.path.join(self._folder, file))):
             return
-        known = (*self._home, self._tree, _INJECTED)
+        files = set()
         for value in list(own.values()):
             inside = list(vars(value).values()) if type(value) is type else ()
             if type(value) is dict and len(value) <= _MOST_INSIDE:  # as what `runpy` returns
                 inside = list(value.values())
-            for held in (value, *inside):
-                came_from = _came_from(held)
-                if came_from is not None and (not came_from.startswith(known) or "/../" in came_from):
-                    self._look_at_code(came_from)
+            files.update(map(_came_from, (value, *inside)))
+        known = (*self._home, self._tree, _INJECTED)
+        for came_from in filter(None, files):
+            if not came_from.startswith(known) or "/../" in came_from:
+                self._look_at_code(came_from)
 
     def _look_at_code(self, file: str) -> None:
         """What generates code may give its file any name; one that is there was read."""

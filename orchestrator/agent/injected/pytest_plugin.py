@@ -185,10 +185,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> Wrapper:
     try:
         return (yield)
     finally:
-        if is_outermost and TEST_VARIABLE in os.environ:
-            del os.environ[TEST_VARIABLE]
+        if is_outermost:
+            _forget_variable()
         guard.checks.end()
         guard.note_test(id_)
+
+
+def _forget_variable() -> None:
+    try:
+        del os.environ[TEST_VARIABLE]
+    except KeyError:  # the test has; to look first takes as long again
+        return
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -269,15 +276,15 @@ def _extent(report: pytest.CollectReport) -> tuple[str, int]:
     return report.outcome, len(report.result or ())
 
 
+def _known(id_: str, when: str, outcome: str) -> str:
+    """The fields of a line of JSON that every report has."""
+    return f'"id": {_text(id_)}, "when": {_text(when)}, "outcome": {_text(outcome)}'
+
+
 @functools.lru_cache(maxsize=8)
 def _text(value: str) -> str:
-    """As JSON: of a test's id, and of words, each is asked for again and again."""
+    """As JSON: a test's id, and words, of which each is asked for again and again."""
     return "".join(encoded(value, 0))
-
-
-def _more(details: dict[str, Any]) -> str:
-    """Further fields of a line of JSON."""
-    return ", " + "".join(encoded(details, 0))[1:-1] if details else ""
 
 
 class Reporter(Events):
@@ -322,8 +329,8 @@ class Reporter(Events):
         if of_fork:
             self.send("assertions", **of_fork)
         seconds = int(report.duration * 1e4) / 1e4  # to round it takes as long as to write it down
-        known = f'"id": {_text(report.nodeid)}, "when": {_text(when)}, "outcome": {_text(outcome)}'
-        self.hold_text(f'{{"event": "phase", {known}, "seconds": {seconds}{_more(details)}}}')
+        more = ", " + "".join(encoded(details, 0))[1:-1] if details else ""
+        self.hold_text(f'{{"event": "phase", {_known(report.nodeid, when, outcome)}, "seconds": {seconds}{more}}}')
         if when == "setup" or outcome == "failed":  # known if the process dies
             self.flush()
 

@@ -16,6 +16,9 @@ TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, 
 _IMPORTING = ("importorskip", "import_module", "__import__")
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 BLOCKS = ("body", "orelse", "finalbody")
+_LEAVES = frozenset(kind for kind in vars(ast).values() if isinstance(kind, type) and not getattr(kind, "_fields", True))
+_LEAVES |= {ast.Constant, ast.Name}
+"""Nodes that hold no others, operators and the like; of a name nobody asks for the node that says how it is used."""
 
 
 def parsed(file: str, source: bytes | None = None) -> ast.Module | None:
@@ -65,7 +68,7 @@ def walked(*nodes: ast.AST) -> list[ast.AST]:
     """The nodes and all below them, in the order of `ast.walk`, which takes twice as long."""
     found = list(nodes)
     for node in found:
-        for name in node._fields:
+        for name in node._fields if type(node) not in _LEAVES else ():
             value = getattr(node, name, None)
             if type(value) is list:
                 found += [inner for inner in value if isinstance(inner, ast.AST)]

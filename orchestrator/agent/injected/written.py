@@ -131,6 +131,8 @@ def _left_out(items: Iterable[pytest.Item]) -> Iterator[str]:
     """Examples that a doctest says are to be skipped; one of which all are skips as a whole."""
     for item in items:
         dtest = getattr(item, "dtest", None)
+        if dtest is None:
+            continue
         examples = getattr(dtest, "examples", ())
         left = [e.lineno for e in examples if e.options.get(sys.modules["doctest"].SKIP)]
         if len(left) < len(examples):
