@@ -9,7 +9,6 @@ for part of the program.
 from __future__ import annotations
 
 import ast
-from functools import lru_cache
 
 from . import statements
 from .callees import Callees
@@ -19,9 +18,11 @@ from .syntax import (
     BLOCKS,
     FUNCTIONS,
     LOOPS,
+    PARTS,
     SCOPES,
     SETS,
     TRIES,
+    ByKind,
     called,
     first_line,
     ids_in,
@@ -67,6 +68,8 @@ _WATCHES = (ast.With, ast.AsyncWith, *TRIES)
 _SIMPLE = frozenset((ast.Assert, ast.Expr, *SETS, ast.Return, ast.Import, ast.ImportFrom))
 """Statements that may be marked and hold no others."""
 _LOAD = ast.Load()
+_HELD = ByKind(lambda kind: [[n for n in names if n in kind._fields] for names in (BLOCKS, PARTS)])
+"""The fields of a node by which it holds statements, and those by which it holds others that do."""
 
 
 class Function:
@@ -202,7 +205,7 @@ class _Marker:
 
     def statements(self, node: Any) -> None:
         """Mark the blocks of statements that `node` holds, at any depth."""
-        blocks, parts = _held_by(type(node))
+        blocks, parts = _HELD[type(node)]
         for name in blocks:
             setattr(node, name, [new for statement in getattr(node, name) for new in self._marked(statement)])
         for name in parts:
@@ -529,12 +532,6 @@ _BESIDE: dict[type, Callable[[_Marker, Any], Marks]] = {
     **dict.fromkeys((ast.If, *_MATCHES), _Marker._beside_choice),
     **dict.fromkeys((*TRIES, *LOOPS), _Marker._beside_block),
 }
-
-
-@lru_cache(maxsize=None)
-def _held_by(kind: type[ast.AST]) -> tuple[list[str], list[str]]:
-    """The fields of a node by which it holds statements, and those by which it holds others that do."""
-    return [n for n in BLOCKS if n in kind._fields], [n for n in ("handlers", "cases") if n in kind._fields]
 
 
 def _at(node: ast.stmt) -> dict[str, Any]:

@@ -82,8 +82,10 @@ class Imports:
         file = program or own.get("__file__")
         if not isinstance(file, str) or not self._is_of_tree(os.path.normpath(os.path.join(self._folder, file))):
             return
-        files = set()
+        files: set[str | None] = set()
         for value in list(own.values()):
+            if type(value) is type(_own_folders) and value.__code__.co_filename == file:  # as most are
+                continue
             inside = list(vars(value).values()) if type(value) is type else ()
             if type(value) is dict and len(value) <= _MOST_INSIDE:  # as what `runpy` returns
                 inside = list(value.values())

@@ -12,7 +12,7 @@ import os
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Callable, Generator
+from typing import Any, Callable, Generator, TypeVar
 from unittest import SkipTest
 
 import pytest
@@ -25,6 +25,7 @@ from .stage import TEST_VARIABLE, encoded, test_around
 from .why import why
 from .written import NO_TESTS_IN, code_of, ignored, not_collected
 
+_Hook = TypeVar("_Hook", bound=Callable[..., Any])
 Wrapper = Generator[None, Any, Any]
 """What looks on at a hook."""
 FD_VARIABLE = "NSA_POD_PYTEST_FD"
@@ -45,7 +46,10 @@ _WHY = "nsa_pod_why"
 _WRITTEN = "nsa_pod_written"
 # Of pluggy's two styles the old one takes twice as long, and before 1.2 there is no other.
 _IS_NEW_STYLE = "wrapper" in inspect.signature(pytest.hookimpl).parameters
-_wrapping = functools.partial(pytest.hookimpl, **{"wrapper" if _IS_NEW_STYLE else "hookwrapper": True})
+
+
+def _wrapping(**order: bool) -> Callable[[_Hook], _Hook]:
+    return pytest.hookimpl(**order, **{"wrapper" if _IS_NEW_STYLE else "hookwrapper": True})  # type: ignore[call-overload, no-any-return, unused-ignore]
 
 
 def _result_of(given: Any) -> Any:
@@ -276,11 +280,6 @@ def _extent(report: pytest.CollectReport) -> tuple[str, int]:
     return report.outcome, len(report.result or ())
 
 
-def _known(id_: str, when: str, outcome: str) -> str:
-    """The fields of a line of JSON that every report has."""
-    return f'"id": {_text(id_)}, "when": {_text(when)}, "outcome": {_text(outcome)}'
-
-
 @functools.lru_cache(maxsize=8)
 def _text(value: str) -> str:
     """As JSON: a test's id, and words, of which each is asked for again and again."""
@@ -324,13 +323,16 @@ class Reporter(Events):
             self.send("collect_skip", id=report.nodeid, reason=_skip_reason(report))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        when, outcome, details = report.when, report.outcome, _details(report)
-        of_fork = details["checks"].pop(_ASSERTIONS, None) if "checks" in details else None
-        if of_fork:
-            self.send("assertions", **of_fork)
+        when, outcome, more = report.when, report.outcome, ""
+        details = _details(report, when, outcome)
+        if details:
+            of_fork = details.get("checks", {}).pop(_ASSERTIONS, None)
+            if of_fork:
+                self.send("assertions", **of_fork)
+            more = ", " + "".join(encoded(details, 0))[1:-1]
         seconds = int(report.duration * 1e4) / 1e4  # to round it takes as long as to write it down
-        more = ", " + "".join(encoded(details, 0))[1:-1] if details else ""
-        self.hold_text(f'{{"event": "phase", {_known(report.nodeid, when, outcome)}, "seconds": {seconds}{more}}}')
+        known = f'"id": {_text(report.nodeid)}, "when": {_text(when)}, "outcome": {_text(outcome)}'
+        self.hold_text(f'{{"event": "phase", {known}, "seconds": {seconds}{more}}}')
         if when == "setup" or outcome == "failed":  # known if the process dies
             self.flush()
 
@@ -428,24 +430,24 @@ def _may_hold_tests(path: Path, patterns: list[str]) -> bool:
     return expected and any(found for pattern in patterns for found in path.rglob(pattern))
 
 
-def _details(report: Any) -> dict[str, object]:
+def _details(report: Any, when: str, outcome: str) -> dict[str, Any]:
     """What else an outcome needs: reasons, the subtest that it is of, and at the end the routes that were taken."""
-    details: dict[str, object] = {}
+    details: dict[str, Any] = {}
     own = vars(report)
     if own.get(_RAISED):
         details["raised"] = own[_RAISED]
     if "wasxfail" in own:
         details["xfail"] = str(report.wasxfail)
-    elif report.outcome == "skipped":
+    elif outcome == "skipped":
         details["reason"] = _skip_reason(report)
-    elif report.outcome == "failed":
+    elif outcome == "failed":
         details.update(_failure(report))
     if "context" in own:
         details["subtest"] = True
-    if report.when == "call":
+    if when == "call":
         if not own.get(_CALLED):
             details["called"] = False
-    elif report.when == "teardown":
+    elif when == "teardown":
         routes = [[k, str(v)] for k, v in report.user_properties if k.startswith("route.")]
         if routes:
             details["routes"] = routes

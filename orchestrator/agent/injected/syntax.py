@@ -6,7 +6,7 @@ import ast
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterable, Iterator
+    from typing import Any, Callable, Iterable, Iterator
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
@@ -16,9 +16,25 @@ TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, 
 _IMPORTING = ("importorskip", "import_module", "__import__")
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 BLOCKS = ("body", "orelse", "finalbody")
-_LEAVES = frozenset(kind for kind in vars(ast).values() if isinstance(kind, type) and not getattr(kind, "_fields", True))
-_LEAVES |= {ast.Constant, ast.Name}
-"""Nodes that hold no others, operators and the like; of a name nobody asks for the node that says how it is used."""
+PARTS = ("handlers", "cases")
+
+
+class ByKind(dict):  # type: ignore[type-arg]  # of kinds of nodes
+    """What is asked of a kind of nodes again and again: found once."""
+
+    def __init__(self, find: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, kind: Any) -> Any:
+        self[kind] = found = self._find(kind)
+        return found
+
+
+_NO_NODES = frozenset(("ctx", "op", "ops", "id", "attr", "arg", "kind", "type_comment"))
+"""Fields of text, and of nodes that only say which way another is meant."""
+_FIELDS = ByKind(lambda kind: [name for name in kind._fields if name not in _NO_NODES and kind is not ast.Constant])
+"""Those by which a node may hold others."""
 
 
 def parsed(file: str, source: bytes | None = None) -> ast.Module | None:
@@ -49,7 +65,7 @@ def called(node: object) -> str:
 
 def first_line(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:
     """As code objects have it: that of the first decorator."""
-    return min([node.lineno, *(d.lineno for d in node.decorator_list)])
+    return min(node.lineno, *(d.lineno for d in node.decorator_list)) if node.decorator_list else node.lineno
 
 
 def imports(module: ast.Module, package: str) -> bool:
@@ -65,10 +81,10 @@ def imports(module: ast.Module, package: str) -> bool:
 
 
 def walked(*nodes: ast.AST) -> list[ast.AST]:
-    """The nodes and all below them, in the order of `ast.walk`, which takes twice as long."""
+    """The nodes and all below them but operators and contexts, as `ast.walk` does, which takes thrice as long."""
     found = list(nodes)
     for node in found:
-        for name in node._fields if type(node) not in _LEAVES else ():
+        for name in _FIELDS[type(node)]:
             value = getattr(node, name, None)
             if type(value) is list:
                 found += [inner for inner in value if isinstance(inner, ast.AST)]
