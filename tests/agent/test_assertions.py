@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.agent.injected import assertions
+from orchestrator.agent.injected import assertions, mark_nodes
 from orchestrator.agent.injected.checks import Checks
 from orchestrator.agent.injected.comparisons import why_vacuous
 from orchestrator.agent.injected.ends import End
@@ -35,7 +35,7 @@ def checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checks:
     """The checks of a process of its own, within the test's."""
     made = Checks(Config("tree=/tree\n"), Notes(str(tmp_path / "observed.jsonl")))
     monkeypatch.setattr(Checks, "_mark_helpers", lambda self: None)
-    for name in (assertions.ISINSTANCE, assertions.SEEN):
+    for name in (mark_nodes.ISINSTANCE, mark_nodes.SEEN):
         monkeypatch.setattr(builtins, name, None, raising=False)
     made.start()
     made.begin("t")

@@ -1,9 +1,7 @@
-"""Which assertions a file of tests holds, and the marks beside them by which `checks` sees that they ran.
+"""The marks beside the assertions of a file of tests, by which `checks` sees that they ran, and what is known of them.
 
 A mark is a statement on the line of what it marks, so that line numbers, tracebacks, coverage and pytest's own
-explanations stay as they are. It is written as `isinstance(KEY, CLASS)`, KEY being text or a tuple of it, because
-compilers of Python code, TorchDynamo above all, evaluate that while they trace: a call of a function they would take
-for part of the program.
+explanations stay as they are (`mark_nodes` makes them).
 """
 
 from __future__ import annotations
@@ -13,13 +11,33 @@ import ast
 from . import statements
 from .callees import Callees
 from .counterparts import must_not_raise
-from .frames import codes_in
+from .facts import Facts, Function
+from .mark_nodes import (
+    ASSERTED,
+    CALLED,
+    COMPLETED,
+    ENTERED,
+    JUMPS,
+    PAIR,
+    RETURNED,
+    THROUGH,
+    VACUOUS,
+    before_jumps,
+    call_seen,
+    constant,
+    is_seen,
+    or_fails,
+    place_of,
+    seen_mark,
+    swallow_mark,
+    with_dropped,
+    with_told,
+)
 from .syntax import (
     BLOCKS,
     FUNCTIONS,
     LOOPS,
     PARTS,
-    SCOPES,
     SETS,
     TRIES,
     ByKind,
@@ -36,22 +54,11 @@ from .truths import literals, why_method_holds, why_true
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import CodeType
     from typing import Any, Callable, Collection, Iterable, List, Sequence, Tuple
 
     from .callees import Spec
 
     Marks = Tuple[List[ast.stmt], List[ast.stmt]]  # before and after a statement
-
-ISINSTANCE, SEEN = "@nsa_pod_isinstance", "@nsa_pod"
-"""Names in `builtins`, and none that a program can write."""
-COMPLETED = "!"
-"""Before the key of a `try` whose body ended well."""
-ENTERED = "*"
-"""Before the key of an `all`, or an `any`, that had an element to look at."""
-CALLED, VACUOUS, RETURNED, PAIR, THROUGH, ASSERTED = "called", "vacuous", "returned", "pair", "through", "asserted"
-"""Begin marks that say which functions were called, why an assertion cannot fail, what has not failed the test, which
-two functions are compared, that all elements were looked at, and what a name stands for that is asserted."""
 
 _COPY = "something is compared with a copy of itself"
 # Methods that mocks do not have, and that any mock makes up: those of `assert_called_once` and others without the word.
@@ -59,94 +66,14 @@ _MADE_UP = frozenset((
     "called_once", "called_once_with", "called_with", "called_any", "any_call", "has_calls", "not_called", "has_awaits",
     "awaited_once", "awaited_once_with", "awaited_with", "any_await", "not_awaited",
 ))  # fmt: skip
-_OPERATORS = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
 _LAZY = ("map", "filter", "functools.partial")
 _MATCHES = tuple(getattr(ast, name) for name in ("Match",) if hasattr(ast, name))
 _ORDERS = (ast.Lt, ast.Gt, ast.LtE, ast.GtE)
-_JUMPS = (ast.Return, ast.Break, ast.Continue)
 _WATCHES = (ast.With, ast.AsyncWith, *TRIES)
 _SIMPLE = frozenset((ast.Assert, ast.Expr, *SETS, ast.Return, ast.Import, ast.ImportFrom))
 """Statements that may be marked and hold no others."""
-_LOAD = ast.Load()
 _HELD = ByKind(lambda kind: [[n for n in names if n in kind._fields] for names in (BLOCKS, PARTS)])
 """The fields of a node by which it holds statements, and those by which it holds others that do."""
-
-
-class Function:
-    """A function of a file that stands in no other: whether it holds an assertion, and one that can fail; by which keys
-    it is seen that one ran: of each of its assertions, and its own for those that an exception may well leave out.
-    """
-
-    __slots__ = ("assertions", "holds", "key", "line", "name", "owes")
-
-    def __init__(self, name: str, line: int, key: str) -> None:
-        self.name = name
-        self.line = line
-        self.key = key
-        self.holds = self.owes = False
-        self.assertions: list[str] = []
-
-
-class Facts:
-    """What a file's assertions are: its functions by their first lines."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.is_known = True  # but of what numba compiles
-        self.asserts = 0  # statements, wherever they stand
-        self._functions: dict[int, Function] = {}
-        self._by_name: dict[str, list[Function]] = {}
-        self._of: dict[int, tuple[CodeType, list[str], list[str]]] = {}  # by ids, for to compare codes takes longer
-
-    def add(self, function: Function) -> None:
-        self._functions[function.line] = function
-        self._by_name.setdefault(function.name, []).append(function)
-
-    def key(self, line: int) -> str:
-        """Of the assertions in the function that begins at `line`; 0 is the module itself."""
-        return f"{self.path}:{line}"
-
-    def holds(self, line: int) -> bool:
-        """Whether the function that begins at `line` holds an assertion."""
-        return line in self._functions and self._functions[line].holds
-
-    def ran_own(self, code: CodeType, ran: Collection[str]) -> bool:
-        """Whether one of those that stand in `code` itself ran, by the keys of what did."""
-        own = self._functions.get(code.co_firstlineno)
-        return own is not None and own.owes and (own.key in ran or any(key in ran for key in own.assertions))
-
-    def owed_by(self, code: CodeType) -> list[str]:
-        """The keys of which one is to be seen when `code` has run: its own, and of the functions that it names."""
-        return self._keys_of(code)[1]
-
-    def assertions_of(self, code: CodeType) -> list[str]:
-        """The keys of all assertions that stand in `code`, and in the functions that it names."""
-        return self._keys_of(code)[2]
-
-    def all_assertions(self) -> set[str]:
-        """The keys of all that stand in the file's functions."""
-        return {key for function in self._functions.values() for key in function.assertions}
-
-    def assertions_at(self, line: int) -> list[str]:
-        """The keys of those that stand there, in whichever function."""
-        return [key for key in self.all_assertions() if key.endswith(f":{line}")]
-
-    def _keys_of(self, code: CodeType) -> tuple[CodeType, list[str], list[str]]:
-        """Both, of the function whose code it is, and of those of the file that it names."""
-        known = self._of.get(id(code))
-        if known is None:
-            own = self._functions.get(code.co_firstlineno)
-            named = [] if own is None else [own]
-            for name in self._by_name.keys() & names_in(code):
-                named += self._by_name[name]
-            owed = [key for f in named if f.owes for key in (f.key, *f.assertions)]
-            known = self._of[id(code)] = code, owed, [key for f in named for key in f.assertions]
-        return known
-
-
-def names_in(code: CodeType) -> set[str]:
-    """What `code` names, and the functions inside it."""
-    return set().union(*(each.co_names for each in codes_in(code)))
 
 
 def mark(
@@ -164,7 +91,7 @@ def mark(
         _Marker(facts, names).statements(module)
         for node in walked(module) if tell_failures else ():
             if isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant):
-                node.test = _or_fails(node.test)
+                node.test = or_fails(node.test)
     return facts
 
 
@@ -180,15 +107,6 @@ def _name_calls(module: ast.Module) -> None:
     for call in walked(module) if names else ():
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in names:
             call.calls_check = names[call.func.id]  # type: ignore[attr-defined]
-
-
-def _or_fails(test: ast.expr) -> ast.expr:
-    """`test or SEEN.failing()`, which is false."""
-    told = ast.Call(ast.Attribute(ast.Name(SEEN, _LOAD), "failing", _LOAD), [], [])
-    either = ast.BoolOp(ast.Or(), [test, told])
-    for node in (either, *walked(told)):
-        ast.copy_location(node, test)
-    return either
 
 
 class _Marker:
@@ -306,9 +224,9 @@ class _Marker:
             after += self._ordered(node, test)
             after += self._went_through(node, test.operand)
         elif isinstance(test, ast.Name):
-            after.append(_seen(node, (ASSERTED,), test))
+            after.append(seen_mark(node, (ASSERTED,), test))
         elif isinstance(test, ast.Compare) and all(map(statements.is_slice, (test.left, test.comparators[0]))):
-            after.append(_call(node, "compared_slices", test.left, test.comparators[0]))
+            after.append(call_seen(node, "compared_slices", test.left, test.comparators[0]))
         return [], [*made_up, *after, *self._one_function(node, test)]
 
     def _made_up(self, node: ast.stmt, value: ast.expr) -> list[ast.stmt]:
@@ -316,7 +234,7 @@ class _Marker:
         named = value.func if isinstance(value, ast.Call) else value
         if not isinstance(named, ast.Attribute) or named.attr not in _MADE_UP or not statements.is_plain(named.value):
             return []
-        return [_call(node, "made_up", named.value, self._place(node), _constant(named.attr))]
+        return [call_seen(node, "made_up", named.value, self._place(node), constant(named.attr))]
 
     def _beside_plain(self, node: Any) -> Marks:
         after = self._beside_call(node)
@@ -328,17 +246,17 @@ class _Marker:
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             functions = self._callees.note_assigned(node)
             if functions and not self._checked_names().isdisjoint(ids_in(*targets_of(node))):
-                marks = [_seen(node, (CALLED, tuple(sorted(functions))))]
+                marks = [seen_mark(node, (CALLED, tuple(sorted(functions))))]
         if isinstance(node, ast.Expr) and called(node.value) == "fail":
             spec = self._callees.spec(node.value.func)  # type: ignore[attr-defined]
-            return [_seen(node, (RETURNED, spec))] if spec is not None else []
+            return [seen_mark(node, (RETURNED, spec))] if spec is not None else []
         if isinstance(node, ast.Expr) and self._function is not None:
             place = self._place(node)
             named = self._names_what_fails(node.value)
             if named:
                 return [self._says(node, "loses", f"{named} is named, and not called")]
             if statements.makes_exception(node.value) and not self._is_observed:
-                node.value = _call(node, "made", node.value, place).value
+                node.value = call_seen(node, "made", node.value, place).value
                 return []
             runs_nothing = self._runs_nothing(node.value)
             if runs_nothing and not self._is_observed:
@@ -346,7 +264,7 @@ class _Marker:
             if statements.is_with_message(node.value):  # as an assertion has it, without the word
                 node.value = node.value.elts[0]  # type: ignore[attr-defined]
             if statements.is_comparison(node.value) and not self._is_observed:
-                node.value = _dropped(node, place)
+                node.value = with_dropped(node, place)
                 return []
             marks += self._made_up(node, node.value)
         if not statements.checks(node):
@@ -363,11 +281,11 @@ class _Marker:
         return [*marks, *ran, *self._one_function(node, call)]
 
     def _place(self, node: ast.stmt) -> ast.Constant:
-        return _constant(f"{self._facts.path}:{node.lineno}")
+        return constant(f"{self._facts.path}:{node.lineno}")
 
     def _says(self, node: ast.stmt, method: str, what: str) -> ast.stmt:
         """What tells of a statement that can do nothing else than what is said of it."""
-        return _call(node, method, _constant(what), self._place(node))
+        return call_seen(node, method, constant(what), self._place(node))
 
     def _names_what_fails(self, value: ast.expr) -> str:
         """What would fail the test, or end it, if it were called: `m.assert_called_once`, `pytest.fail`."""
@@ -393,11 +311,11 @@ class _Marker:
         place = self._place(node)
         if isinstance(node, ast.If) and statements.only_tells(node):
             if node.orelse or statements.says_differ(node.test):  # else nothing is said of what is not equal
-                node.test = _told(node.test, place)
+                node.test = with_told(node.test, place)
         elif isinstance(node, ast.Assign) and statements.is_equality(node.value) and not self._is_read(node.targets):
-            node.value = _told(node.value, place)
+            node.value = with_told(node.value, place)
         elif isinstance(node, ast.Expr) and called(node.value) in statements.TELLS:
-            node.value.args = [_told(argument, place) for argument in node.value.args]  # type: ignore[attr-defined]
+            node.value.args = [with_told(argument, place) for argument in node.value.args]  # type: ignore[attr-defined]
 
     def _is_read(self, targets: Sequence[ast.expr]) -> bool:
         """Whether the function does more with what it assigns than to tell it."""
@@ -426,7 +344,7 @@ class _Marker:
         if called(call) == "all":  # of all elements
             inside = getattr(call.func, "value", None) if not call.args else call.args[0]
             if isinstance(inside, ast.Compare) and statements.is_plain(inside.left):
-                return [_call(node, "compared_all", inside.left)]
+                return [call_seen(node, "compared_all", inside.left)]
             call = inside if isinstance(inside, ast.Call) else call
         if called(call) not in statements.COMPARES or not isinstance(call.func, ast.Attribute):
             return []
@@ -437,16 +355,18 @@ class _Marker:
             return []
         if len(strange) > 1:  # whatever they are: a relative tolerance of 1 lets zeros pass
             relative = [k for k in keywords if k.arg in ("rtol", "rel_tol") and isinstance(k.value, ast.Constant)]
-            return [_call(node, "compared_with", _constant(1.0), keywords=relative)] if relative else []
+            return [call_seen(node, "compared_with", constant(1.0), keywords=relative)] if relative else []
         if not strange:
-            return [_call(node, "compared", call.func.value, *call.args, keywords=keywords)]
+            return [call_seen(node, "compared", call.func.value, *call.args, keywords=keywords)]
         left = next((side for side in call.args[:2] if side is not strange[0]), None)
-        return [_call(node, "compared_with", left, keywords=keywords)] if left and strange[0] in call.args[:2] else []
+        return (
+            [call_seen(node, "compared_with", left, keywords=keywords)] if left and strange[0] in call.args[:2] else []
+        )
 
     def _one_function(self, node: ast.stmt, test: ast.expr) -> list[ast.stmt]:
         """What looks whether two functions whose results are compared are one: `impl = fast if HAS_TRITON else ref`."""
         pair = self._callees.pair(test)
-        return [_seen(node, (PAIR, *pair))] if pair else []
+        return [seen_mark(node, (PAIR, *pair))] if pair else []
 
     def _ordered(self, node: ast.stmt, test: Any) -> list[ast.stmt]:
         """What looks for NaN where a test fails if one side is larger, or smaller, than the other, which it never is:
@@ -456,7 +376,7 @@ class _Marker:
         if not (isinstance(asked, ast.Compare) and len(asked.ops) == 1 and isinstance(asked.ops[0], _ORDERS)):
             return []
         sides = (asked.left, asked.comparators[0])
-        return [_call(node, "ordered", *sides)] if all(map(statements.is_plain, sides)) else []
+        return [call_seen(node, "ordered", *sides)] if all(map(statements.is_plain, sides)) else []
 
     def _went_through(self, node: ast.Assert, test: ast.expr) -> list[ast.stmt]:
         """What looks whether there was anything for `all(... for ... in ...)` to go through, or `not any(...)`: a mark
@@ -466,8 +386,8 @@ class _Marker:
         if called(test) not in ("all", "any") or not isinstance(inside, (ast.GeneratorExp, ast.ListComp)):
             return []
         key = f"{ENTERED}{self._facts.path}:{node.lineno}:{node.col_offset}"
-        inside.generators[-1].ifs.append(ast.UnaryOp(ast.Not(), _is_seen(node, key), **_at(node)))
-        return [_seen(node, (THROUGH, key))]
+        inside.generators[-1].ifs.append(ast.UnaryOp(ast.Not(), is_seen(node, key), **place_of(node)))
+        return [seen_mark(node, (THROUGH, key))]
 
     def _literals(self, test: ast.expr) -> dict[str, object]:
         """The names in the function around that stand for a literal, where an expression may be about no more."""
@@ -478,7 +398,7 @@ class _Marker:
     def _vacuous(self, node: ast.stmt, why: str, called: Spec | None = None) -> list[ast.stmt]:
         if self._function is not None:
             self._function.holds = True
-        return [_seen(node, (VACUOUS, why, called))]
+        return [seen_mark(node, (VACUOUS, why, called))]
 
     def _ran(
         self,
@@ -490,7 +410,7 @@ class _Marker:
         """That a check ran: by its function's key alone, or with what it was called by, is about, and compares with."""
         key = self._facts.key(0) if self._function is None else self._key_in(self._function, node)
         more = (called, tuple(sorted(set(about))), tuple(sorted(set(equals))))
-        return [_seen(node, (key, *more) if any(more) else key)]
+        return [seen_mark(node, (key, *more) if any(more) else key)]
 
     def _key_in(self, function: Function, node: ast.stmt) -> str:
         function.holds = function.owes = True
@@ -508,19 +428,19 @@ class _Marker:
         A handler that keeps it where a check of the same function looks has not.
         """
         key = f"{self._facts.path}:{node.lineno}"
-        jumps = any(isinstance(inner, _JUMPS) for inner in within(node.finalbody))
+        jumps = any(isinstance(inner, JUMPS) for inner in within(node.finalbody))
         if jumps:
-            node.finalbody = _before_jumps(node.finalbody, lambda jump: _swallows(jump, key, False, False))
+            node.finalbody = before_jumps(node.finalbody, lambda jump: swallow_mark(jump, key, False, False))
         if any(map(statements.raises, within(node.orelse))):  # it expects what it catches
             return
         silent = [handler for handler in node.handlers if not any(map(statements.raises, within(handler.body)))]
         silent = [handler for handler in silent if self._checked_names().isdisjoint(statements.kept_in(handler.body))]
         for handler in silent:
             said = (any(map(statements.keeps, handler.body)), any(map(statements.answers, handler.body)))
-            handler.body.insert(0, _swallows(handler.body[0], key, *said))
+            handler.body.insert(0, swallow_mark(handler.body[0], key, *said))
         if silent or jumps:
             done = COMPLETED + key
-            node.body = [*_before_jumps(node.body, lambda jump: _seen(jump, done)), _seen(node.body[-1], done)]
+            node.body = [*before_jumps(node.body, lambda jump: seen_mark(jump, done)), seen_mark(node.body[-1], done)]
 
 
 _BESIDE: dict[type, Callable[[_Marker, Any], Marks]] = {
@@ -532,75 +452,3 @@ _BESIDE: dict[type, Callable[[_Marker, Any], Marks]] = {
     **dict.fromkeys((ast.If, *_MATCHES), _Marker._beside_choice),
     **dict.fromkeys((*TRIES, *LOOPS), _Marker._beside_block),
 }
-
-
-def _at(node: ast.stmt) -> dict[str, Any]:
-    return {
-        "lineno": node.lineno,
-        "col_offset": node.col_offset,
-        "end_lineno": node.end_lineno,
-        "end_col_offset": node.end_col_offset,
-    }
-
-
-def _constant(value: object) -> ast.Constant:
-    return ast.Constant(value)  # type: ignore[arg-type, unused-ignore]
-
-
-def _seen(at: ast.stmt, key: object, *values: ast.Name) -> ast.stmt:
-    return ast.Expr(_is_seen(at, key, *values), **_at(at))
-
-
-def _is_seen(at: ast.stmt, key: Any, *values: ast.Name) -> ast.expr:
-    """A mark, with what some names stand for where it is; not by a call, as `compared` is, for it may be compiled."""
-    function, seen = ast.Name(ISINSTANCE, _LOAD), ast.Name(SEEN, _LOAD)
-    parts = [_constant(part) for part in key] if values else []
-    made = ast.Tuple([*parts, *values], _LOAD) if values else _constant(key)
-    call = ast.Call(function, [made, seen], [])
-    place = _at(at)
-    for node in (call, function, made, seen, *parts):  # to give each its place when it is made takes longer
-        node.__dict__.update(place)
-    return call
-
-
-def _call(at: ast.stmt, method: str, *arguments: ast.expr, keywords: Sequence[ast.keyword] = ()) -> ast.Expr:
-    function = ast.Attribute(ast.Name(SEEN, _LOAD), method, _LOAD)
-    new = ast.Expr(ast.Call(function, list(arguments), list(keywords)))
-    for node in walked(new):
-        ast.copy_location(node, at)
-    return new
-
-
-def _dropped(node: ast.Expr, place: ast.Constant) -> ast.expr:
-    """A comparison that is a statement of its own, with one that looks at what came out of it, and of what."""
-    value = node.value
-    operator = _OPERATORS.get(type(value.ops[0])) if isinstance(value, ast.Compare) and len(value.ops) == 1 else None
-    if operator is None or not isinstance(value, ast.Compare):
-        return _call(node, "dropped", value, place).value
-    return _call(node, "dropped_of", value.left, value.comparators[0], _constant(operator), place).value
-
-
-def _told(node: ast.expr, place: ast.Constant) -> ast.expr:
-    """An equality, with one that looks at what came out of it; anything else as it is."""
-    if not statements.is_equality(node):
-        return node
-    at = ast.copy_location(ast.Expr(node), node)
-    return _call(at, "told", node, place, _constant(not statements.says_differ(node))).value
-
-
-def _swallows(at: ast.stmt, key: str, keeps_it: bool, answers: bool) -> ast.stmt:
-    return _call(at, "swallowed", *map(_constant, (key, keeps_it, answers)))
-
-
-def _before_jumps(block: list[ast.stmt], made: Callable[[ast.stmt], ast.stmt]) -> list[ast.stmt]:
-    """The block with a mark, as it is `made`, before each statement by which it is left."""
-    marked: list[ast.stmt] = []
-    for statement in block:
-        if isinstance(statement, _JUMPS):
-            marked.append(made(statement))
-        elif not isinstance(statement, SCOPES):
-            for name in BLOCKS:
-                if isinstance(getattr(statement, name, None), list):
-                    setattr(statement, name, _before_jumps(getattr(statement, name), made))
-        marked.append(statement)
-    return marked

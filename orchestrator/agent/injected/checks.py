@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
     from typing import Any, Callable, Iterator
 
-    from .assertions import Facts
     from .callees import Spec
+    from .facts import Facts
     from .pending import Pending
     from .stage import Config, Notes
 
@@ -199,7 +199,7 @@ class Checks:
         """The code of functions in other files of the tests, by their names or as attributes of a module. A plugin's
         package, which pytest rewrites too, is none.
         """
-        from .assertions import names_in
+        from .facts import names_in
 
         def is_other(file: str | None) -> bool:
             return file in self.facts and file != code.co_filename and self._helps(file)
@@ -215,7 +215,7 @@ class Checks:
 
     def _overridden(self, code: CodeType, kind: type | None, record: Record) -> bool:
         """Whether an assertion ran of a method that the class has in the place of one that `code` names."""
-        from .assertions import names_in
+        from .facts import names_in
 
         names = names_in(code)
         for method in (vars(base)[name] for base in getattr(kind, "__mro__", ()) for name in names & vars(base).keys()):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from types import CodeType
     from typing import Iterable, Iterator
 
-    from .assertions import Facts
+    from .facts import Facts
 
 
 class Due:

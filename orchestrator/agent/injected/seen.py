@@ -1,4 +1,4 @@
-"""What the marks beside assertions name (`assertions.SEEN`), and what it makes of what they give it."""
+"""What the marks beside assertions name (`mark_nodes.SEEN`), and what it makes of what they give it."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from types import CodeType, FunctionType
     from typing import Any, Iterator
 
-    from .assertions import Facts
     from .checks import Checks
+    from .facts import Facts
 else:  # `types` and `inspect` would cost more than all the rest
     FunctionType = type(lambda: None)
     CodeType = type((lambda: None).__code__)
