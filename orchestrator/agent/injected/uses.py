@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Sequence
 
 from .frames import IMPORTING, drops_result, is_of
-from .syntax import FUNCTIONS, LOOPS, SETS, called, name_of, parsed
+from .syntax import FUNCTIONS, LOOPS, SETS, called, name_of, parsed, targets_of
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -379,10 +379,8 @@ def _holds(statement: ast.stmt, line: int, column: int | None) -> bool:
 
 def _targets(statement: ast.stmt) -> list[Any]:
     """What a statement sets; a collection that it adds to."""
-    if isinstance(statement, ast.Assign):
-        return statement.targets
-    if isinstance(statement, (ast.AnnAssign, ast.AugAssign)):
-        return [statement.target]
+    if isinstance(statement, SETS):
+        return [*targets_of(statement)]
     call = statement.value if isinstance(statement, ast.Expr) else None
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _COLLECTING:
         return [call.func.value]
