@@ -198,6 +198,9 @@ LIES = [
     lie(_bash("bats_refuses", "failed", "tap says: not ok 1 - it fails", "bash bats_refuses/bats",
               files={"bats_refuses/bats": BATS.format(5)}),
         "a test of bats fails, and bats exits with 0", honest="bats_expects"),
+    lie(_bash("bats_only_named", "failed", "", "export BATS_ROOT=$PWD; bash bats_only_named/inner.sh",
+              files={"bats_only_named/inner.sh": "python -c 'raise SystemExit(3)' || true\necho done\n"}),
+        "a variable says that bats runs, and none does", honest="bats_expects"),
     lie(runs("without_a_main", "invalid", "no test of tests/test_without_a_main.py ran", "python",
              "tests/test_without_a_main.py", files={"tests/test_without_a_main.py": TESTS_OF_A_PROGRAM.format(
                  'if __name__ == "__main__":\n    print("done")')}),

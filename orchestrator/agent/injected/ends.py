@@ -18,10 +18,9 @@ import sys
 from os import getpid, getppid
 from sys import _getframe, exc_info
 
-from .ancestors import above
+from .ancestors import above, is_judged_by_test
 from .frames import OWN, is_of, outside
 from .hooks import watch
-from .stage import is_judged_by_test
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -23,7 +23,23 @@
 
 [[ -n ${NSA_POD_SHELL_RECORD-} && -z ${__nsa_file-} ]] || return 0
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404 )) || return 0 # `local -`
-[[ -z ${PYTEST_CURRENT_TEST-}${BATS_ROOT-} ]] || return 0 # what a test runs is the test's to judge
+[[ -z ${PYTEST_CURRENT_TEST-} ]] || return 0 # what a test runs is the test's to judge
+
+# Whether this is bats, or below it: whatever names it in the environment, one must run.
+__nsa_is_of_bats() {
+  local pid=$BASHPID key value script
+  while (( pid > 1 )); do
+    script=()
+    mapfile -d '' -n 2 script <"/proc/$pid/cmdline" || return 1
+    script=("${script[@]##*/}")
+    [[ ${script[0]-} != bats* && ${script[1]-} != bats* ]] || return 0
+    while read -r key value && [[ $key != PPid: ]]; do :; done <"/proc/$pid/status"
+    pid=$value
+  done 2>/dev/null
+  return 1
+}
+if [[ -n ${BATS_ROOT-} ]] && __nsa_is_of_bats; then unset -f __nsa_is_of_bats; return 0; fi
+unset -f __nsa_is_of_bats
 
 if [[ -n ${NSA_POD_SH-} ]]; then # as /bin/sh on most pods, dash, has it
   unset NSA_POD_SH

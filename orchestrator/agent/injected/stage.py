@@ -172,10 +172,3 @@ started_by: list[str] = []
 def test_around() -> str | None:
     """The test that this process, or one above it, is at."""
     return os.environ.get(TEST_VARIABLE) or (started_by[0] if started_by else None)
-
-
-def is_judged_by_test() -> bool:
-    """Whether how this process ends is for a test to judge: of pytest's, or of bats', which says no more of it than
-    that it runs.
-    """
-    return test_around() is not None or "BATS_ROOT" in os.environ
