@@ -78,12 +78,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Run, int]]]:
         monkeypatch.setattr(fused, "lacking", lambda: None)
         monkeypatch.setattr(fused, "_tile", lambda q: fused.Tile(32, 16, 1, 2))
         monkeypatch.setattr(fused_selected, "TILE", fused.Tile(32, 16, 1, 2))
-        fused._target.cache_clear()
+        fused._name_of.cache_clear()
     for module, twin in ((fused, fused_twin.launch), (fused_selected, fused_twin.launch_selected)):
         launch = twin if DEVICE == "cpu" else module._launcher()
         monkeypatch.setattr(module, "_launcher", partial(_noting, launches, launch))
     yield launches
-    fused._target.cache_clear()
+    fused._name_of.cache_clear()
 
 
 def _noting(launches: list[tuple[Run, int]], launch: Callable[..., None]) -> Callable[..., None]:

@@ -12,7 +12,7 @@ from nsa import blocks, reference
 from nsa.config import NSAConfig
 from nsa.kernels.ranges.attention import of_compressed
 from nsa.kernels.ranges.forward import ranges_forward
-from nsa.kernels.selection import select
+from nsa.kernels.selection import select, shares
 from nsa.kernels.selection.select import select_blocks
 from nsa.testing import Problem, assert_selection
 from nsa.tests.kernel_cases import CASES, CHUNKS, DEVICE, SMALL, by_descriptor, chunk, problems
@@ -75,10 +75,10 @@ FINE = NSAConfig(l=2, d=1, l_sel=2, n_sel=6, w=4)
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(select, "ROWS", (2, 2))  # one row for what is kept, one for 32 new blocks
+    monkeypatch.setattr(shares, "ROWS", (2, 2))  # one row for what is kept, one for 32 new blocks
     monkeypatch.setattr(select, "SCORES_AT_ONCE", 128)  # two queries choose together
-    monkeypatch.setattr(select, "SPLIT", 1 << 30)
-    monkeypatch.setattr(select, "_shares", select._shares.__wrapped__)  # which remembers
+    monkeypatch.setattr(shares, "SPLIT", 1 << 30)
+    monkeypatch.setattr(select, "shares_of", shares.shares_of.__wrapped__)  # which remembers
 
 
 @pytest.mark.parametrize("local", [0, 3])
@@ -88,9 +88,9 @@ def test_more_blocks_than_one_chunk(local: int, small_chunks: None) -> None:
 
 @pytest.mark.parametrize("lengths", [None, (180, 1, 9)])
 def test_queries_with_fewer_candidates_apart(lengths: tuple[int, ...] | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(select, "ROWS", (1, 2))  # of 100 blocks: in chunks of 32, in one of 64, in one of 32
-    monkeypatch.setattr(select, "SPLIT", 2)
-    monkeypatch.setattr(select, "_shares", select._shares.__wrapped__)
+    monkeypatch.setattr(shares, "ROWS", (1, 2))  # of 100 blocks: in chunks of 32, in one of 64, in one of 32
+    monkeypatch.setattr(shares, "SPLIT", 2)
+    monkeypatch.setattr(select, "shares_of", shares.shares_of.__wrapped__)
     _judge(Problem(FINE, lengths=lengths, tokens=200, group_size=2, device=DEVICE))
 
 

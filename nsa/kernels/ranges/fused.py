@@ -120,8 +120,13 @@ def lacking() -> str | None:
     return None if COMPILED_BY[0] <= VERSION <= COMPILED_BY[1] else why
 
 
+def target_of(device: torch.device) -> str:
+    """What kernels on this device are compiled for: `sm_90` and so on, or INTERPRETER."""
+    return COMPILING_FOR.get() or _name_of(device)
+
+
 @lru_cache
-def _target(device: torch.device) -> str:
+def _name_of(device: torch.device) -> str:
     return device_name(device).removeprefix("cuda:") if device.type == "cuda" else INTERPRETER
 
 
@@ -130,8 +135,7 @@ Facts = tuple[str, torch.dtype, int, int, int, bool]
 
 def facts_of(q: Tensor, v: Tensor, deterministic: bool) -> Facts:
     """What `against` asks of the gradient for q [B,T,Hq,Dk] and v [B,S,Hkv,Dv]."""
-    target = COMPILING_FOR.get() or _target(q.device)
-    return target, q.dtype, q.shape[-1], v.shape[-1], q.shape[2] // v.shape[2], deterministic
+    return target_of(q.device), q.dtype, q.shape[-1], v.shape[-1], q.shape[2] // v.shape[2], deterministic
 
 
 def chosen(q: Tensor, v: Tensor, deterministic: bool) -> bool:

@@ -56,7 +56,7 @@ def store_sums(
 ):  # fmt: skip
     """The two numbers of each block of the tile b_p [BN, TB]: p of the compressed tokens from i_key on, 0 from i_end.
 
-    p_row: the rows [TB, LENGTH]; their first half holds the sums, the second what the token before a block adds.
+    p_row: the rows [TB, LENGTH], of each block its sum and what the token before it adds, side by side.
     """
     BEGIN: tl.constexpr = LS // D
     o_j = tl.arange(0, BN) % BEGIN
@@ -66,32 +66,28 @@ def store_sums(
     m_last = o_j == BEGIN - 1
     b_out = tl.where(m_last[:, None], b_p * (L - D), tl.reshape(b_sum, [BN, TB]))
     o_s = i_key + tl.arange(0, BN)
-    o_out = o_s // BEGIN + tl.where(m_last, LENGTH // 2 + 1, 0)
+    o_out = o_s // BEGIN * 2 + tl.where(m_last, 3, 0)  # it adds to the block that follows
     m_out = ((o_j == 0) & (o_s < i_end)) | (m_last & (o_s < i_end) & (L > D))
     tl.store(p_row + tl.arange(0, TB)[None, :] * LENGTH + o_out[:, None], b_out, mask=m_out[:, None])
 
 
 @triton.jit
 def scores_of_sums(
-    p_row, LENGTH, i_first, o_seen, L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr,
-    INIT: tl.constexpr, LOCAL: tl.constexpr, C: tl.constexpr,
+    p_row, i_first, o_seen, L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr,
+    INIT: tl.constexpr, LOCAL: tl.constexpr, TS: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """Scores [C, TS, LANES] of `candidates` from their two numbers; as `scores_of_probabilities`."""
-    o_b = candidates(i_first, C)
-    # From one before the row on, no load seems aligned: vectors of scores would not leave each query in one warp.
-    p_x = tl.max_contiguous((p_row - 1)[None, :, None] + (o_b + 1), [1, 2, 4])
-    if INIT > 0 and LOCAL > 0:  # free blocks begin after the row does, and with a token that is seen
-        b_score = tl.load(p_x)
-        if L > D:
-            p_x = tl.max_contiguous((p_row + LENGTH // 2 - 1)[None, :, None] + (o_b + 1), [1, 2, 4])
-            b_score += tl.load(p_x)
-    else:
-        m_b = (o_b >= 0) & (o_b * (LS // D) < o_seen[None, :, None])
-        b_score = tl.load(p_x, mask=m_b, other=0.0)
-        if L > D:
-            m_b = (o_b > 0) & (o_b * (LS // D) <= o_seen[None, :, None])  # the token before the block is seen
-            b_score += tl.load(p_x + LENGTH // 2, mask=m_b, other=0.0)
-    return b_score
+    o_i = i_first * 2 + tl.arange(0, C)[:, None, None] * (LANES * 2) + tl.arange(0, LANES * 2)[None, None, :]
+    # From two before the row on, loads seem aligned to pairs only: longer vectors would not leave a query in one warp.
+    p_x = tl.max_contiguous((p_row - 2)[None, :, None] + (o_i + 2), [1, 2, LANES * 2])
+    if INIT > 0 and LOCAL > 0 and L > D:  # free blocks begin after the row does, and with a token that is seen
+        b_x = tl.load(p_x)
+    else:  # the token before the block is seen, or the first in it
+        is_sum = o_i % 2 == 0
+        first = o_i // 2 * (LS // D) - tl.where(is_sum, 0, 1)
+        m_x = (first >= 0) & (first < o_seen[None, :, None]) & (is_sum | (L > D))
+        b_x = tl.load(p_x, mask=m_x, other=0.0)
+    return tl.sum(tl.reshape(b_x, [C, TS, LANES, 2]), 3)
 
 
 # --- probabilities ---

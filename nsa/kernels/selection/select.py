@@ -9,9 +9,6 @@ one row for each query in flight, and the sums' order never varies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
-
 import torch
 import triton
 import triton.language as tl
@@ -26,29 +23,23 @@ from nsa.kernels.ranges.forward import keys_of, ranges_forward
 from nsa.kernels.ranges.key_ranges import Borders, of_compressed, sequence_bounds
 from nsa.kernels.selection.scores import (
     LANES,
-    candidates,
     overlap_width,
-    scores_of_probabilities,
-    scores_of_sums,
     store_probabilities,
     store_sums,
     sums_blocks,
 )
-from nsa.kernels.selection.top_n import keep_best, store_blocks
+from nsa.kernels.selection.shares import row_length, shares_of
+from nsa.kernels.selection.sums import chosen as two_kernels
+from nsa.kernels.selection.sums import select_by_sums
+from nsa.kernels.selection.top_n import choose
 from nsa.kernels.tuning.lookup import config_for, multiprocessors
 
 SCORES_AT_ONCE = 4096
 """Scores of one chunk of candidates, over the queries that choose together."""
-ROWS = (4, 32)
-"""The fewest and the most rows of LANES candidates in a chunk."""
-SPLIT = 16
-"""Rows of candidates from which on queries with half as many are a launch of their own, which takes half as many."""
-ALIGNED = 16
-"""Rows of the scratch begin at multiples of so many numbers, so that they can be read as vectors."""
 
 
 @triton.jit
-def _rows(BM: tl.constexpr, GP: tl.constexpr):
+def paired_rows(BM: tl.constexpr, GP: tl.constexpr):
     """Query and head of each row of a tile [BM]: the heads in pairs, and all queries' pairs before the next pair.
 
     Rows are columns of the product, of which a thread holds pairs that are far from each other: so the heads of a query
@@ -63,8 +54,8 @@ def _rows(BM: tl.constexpr, GP: tl.constexpr):
 
 
 @triton.jit
-def _over_heads(b_p, BN: tl.constexpr, TB: tl.constexpr, GP: tl.constexpr):
-    """Sums [BN, TB] of b_p [BN, TB * GP], whose columns are in the order of `_rows`."""
+def over_heads(b_p, BN: tl.constexpr, TB: tl.constexpr, GP: tl.constexpr):
+    """Sums [BN, TB] of b_p [BN, TB * GP], whose columns are in the order of `paired_rows`."""
     if GP > 1:
         b_p = tl.sum(tl.sum(tl.reshape(b_p, [BN, GP // 2, TB, 2]), 3), 1)
     return b_p
@@ -85,9 +76,8 @@ def _select(
     queries first.
     """
     TB: tl.constexpr = BM // GP
-    FREE: tl.constexpr = SLOTS - INIT - LOCAL
-    o_query, o_g = _rows(BM, GP)
-    p_mine = p_scratch + tl.program_id(0).to(tl.int64) * TB * LENGTH + KEPT * LANES * (1 if SUMS else LS // D)
+    o_query, o_g = paired_rows(BM, GP)
+    p_mine = p_scratch + tl.program_id(0).to(tl.int64) * TB * LENGTH + KEPT * LANES * (2 if SUMS else LS // D)
     for x in range(tl.program_id(0), N * H * B, tl.num_programs(0)):
         i_h = x % H
         i_b = (x // H % B).to(tl.int64)
@@ -114,7 +104,7 @@ def _select(
                 o_at = o_s.to(tl.int64) * s_ks
                 b_k0, b_k1 = load_keys(p_kh, d_k0, d_k1, o_at, m_s, i_row + i_key, i_h * DK, DK, MASKED, TMA)
                 b_p = tl.exp2(dot_rows(b_k0, b_k1, b_q0, b_q1, DK, PREC) * scale - b_lse[None, :])  # [BN, TB * GP]
-                b_p = _over_heads(b_p, BN, TB, GP)  # [BN, TB]
+                b_p = over_heads(b_p, BN, TB, GP)  # [BN, TB]
                 if MASKED:
                     b_p = tl.where((o_s[:, None] >= o_lo[None, :]) & (o_s[:, None] < o_hi[None, :]), b_p, 0.0)
                 if SUMS:
@@ -126,27 +116,13 @@ def _select(
 
         for i_part in range(TB // TS):
             o_r = i_part * TS + tl.arange(0, TS)  # [TS], rows of the scratch
-            m_r = i_first + o_r < T
             o_q1 = tl.minimum(i_first + o_r, T - 1)
-            o_seen = tl.load(p_hi + o_q1) - tl.load(p_lo + o_q1)
-            now = (o_q1 - tl.load(p_start + o_q1)) // LS  # the block of each query
-            p_row = p_mine + o_r * LENGTH
-            p_mine_kept = p_kept + (tl.program_id(0) * TS + tl.arange(0, TS)) * (2 * SP)
-            n_kept = tl.zeros([TS], tl.int32)
-            if FREE > 0:
-                NEW: tl.constexpr = (C - KEPT) * LANES
-                for i in range(INIT // NEW, tl.cdiv(tl.max(now, 0) + 1 - LOCAL, NEW)):
-                    i_block = i * NEW - KEPT * LANES
-                    if SUMS:
-                        b_score = scores_of_sums(p_row, LENGTH, i_block, o_seen, L, D, LS, INIT, LOCAL, C)
-                    else:
-                        b_score = scores_of_probabilities(p_row, i_block, o_seen, L, D, LS, WIDTH, INIT, LOCAL, TS, C)
-                    o_b = candidates(i_block, C)
-                    m_b = (o_b >= tl.maximum(i * NEW, INIT)) & (o_b <= (now - LOCAL)[None, :, None])
-                    n_kept = keep_best(b_score, o_b, m_b, n_kept, p_mine_kept, m_r, FREE, TS, C, KEPT, SP)
-            p_block = p_out + ((i_b * T + o_q1) * H + i_h) * SLOTS
-            store_blocks(p_block, p_mine_kept, n_kept, now, m_r, INIT, LOCAL, SLOTS, SP)
-            tl.debug_barrier()  # the next queries overwrite what was kept
+            choose(
+                p_mine + o_r * LENGTH, p_kept + (tl.program_id(0) * TS + tl.arange(0, TS)) * (2 * SP),
+                p_out + ((i_b * T + o_q1) * H + i_h) * SLOTS, tl.load(p_hi + o_q1) - tl.load(p_lo + o_q1),
+                (o_q1 - tl.load(p_start + o_q1)) // LS, i_first + o_r < T,
+                L, D, LS, WIDTH, INIT, LOCAL, SLOTS, SP, TS, C, KEPT, SUMS,
+            )  # fmt: skip
         tl.debug_barrier()  # the next tile overwrites the scratch
 
 
@@ -175,15 +151,19 @@ def select_blocks(
     gp, tile = pad_group(group), row.launch(pad_group(group))
     if not chosen.numel():
         return chosen
+    start = sequence_bounds(tokens, cu_seqlens, q.device, q_start).start
+    lse = lse.float().contiguous()
+    if two_kernels(q, k_cmp, config, cu_seqlens is not None):
+        select_by_sums(q, k_cmp, config, scale, where, lse, start, q_start is not None, chosen)
+        return chosen
     sums, at_once = cu_seqlens is None and sums_blocks(config), tile["BM"] // gp
-    shares = _shares(tokens, k_cmp.shape[1], config, at_once, q_start is not None)
+    shares = shares_of(tokens, k_cmp.shape[1], config, at_once, q_start is not None)
     programs = min(cdiv(tokens, at_once) * heads * batch, row.resident * multiprocessors(q.device))
-    length = max(_row_length(share, k_cmp.shape[1], config, sums) for share in shares)
+    length = max(row_length(share, k_cmp.shape[1], config, sums) for share in shares)
     scratch = torch.empty(programs, at_once, length, dtype=torch.float32, device=q.device)
     slots = max(2, next_power_of_2(config.n_sel))
     kept = torch.empty(programs, at_once, 2, slots, dtype=torch.int32, device=q.device)
-    start = sequence_bounds(tokens, cu_seqlens, q.device, q_start).start
-    keys, lse = key_tiles(k_cmp, tile["BN"], tma), lse.float().contiguous()
+    keys = key_tiles(k_cmp, tile["BN"], tma)
     for share in shares:
         n = cdiv(share.queries, at_once)
         _select[(min(n * heads * batch, programs),)](
@@ -196,61 +176,3 @@ def select_blocks(
             KEPT=share.kept, SUMS=sums, PREC=dot_precision(q.dtype), TMA=tma, **tile,
         )  # fmt: skip
     return chosen
-
-
-@dataclass(frozen=True)
-class _Share:
-    """Queries whose candidates are taken alike.
-
-    Attributes:
-        first, queries: the first query and their number.
-        rows: rows of LANES candidates in a chunk.
-        kept: how many of these hold what earlier chunks left; 0 where one chunk is all.
-        blocks: the most candidates of a query.
-    """
-
-    first: int
-    queries: int
-    rows: int
-    kept: int
-    blocks: int
-
-    @property
-    def new(self) -> int:
-        """Candidates that a chunk adds."""
-        return (self.rows - self.kept) * LANES.value
-
-
-@lru_cache
-def _shares(tokens: int, compressed_tokens: int, config: NSAConfig, at_once: int, started: bool) -> tuple[_Share, ...]:
-    """All queries in launches, the last ones first: those with few candidates would wait for rows that they lack.
-
-    at_once: queries of one tile. started: queries may stand anywhere, and all are alike.
-    """
-    fewest, most = ROWS
-    last_position = max(0, compressed_tokens * config.d + config.l - 2)
-    blocks = max(1, last_position // config.l_sel + 1 - config.local_blocks)
-    rows, end, found = max(fewest, next_power_of_2(cdiv(blocks, LANES.value))), tokens, []
-    while end > 0:
-        half = rows // 2 * LANES.value
-        split = rows >= SPLIT and not started
-        first = min(end, (half + config.local_blocks) * config.l_sel // at_once * at_once) if split else 0
-        kept = cdiv(config.n_sel, LANES.value) if rows > most else 0
-        held = max(most, 2 * next_power_of_2(kept)) if kept else rows
-        if first < end:
-            found.append(_Share(first, end - first, held, kept, blocks))
-        rows, end, blocks = rows // 2, first, min(blocks, half)
-    return tuple(found)
-
-
-def _row_length(share: _Share, compressed_tokens: int, config: NSAConfig, sums: bool) -> int:
-    """Numbers of a row of the scratch: what kept rows would read, then all that is written or read."""
-    begin = config.l_sel // config.d
-    read, before = cdiv(share.blocks, share.new) * share.new, share.kept * LANES.value
-    if sums:
-        return 2 * _aligned(before + max(cdiv(compressed_tokens, begin) + 1, read))
-    return _aligned(before * begin + max(compressed_tokens, read * begin, 1))
-
-
-def _aligned(numbers: int) -> int:
-    return cdiv(numbers, ALIGNED) * ALIGNED

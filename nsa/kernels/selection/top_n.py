@@ -14,7 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from nsa.kernels.selection.scores import LANES, candidates
+from nsa.kernels.selection.scores import LANES, candidates, scores_of_probabilities, scores_of_sums
 
 STEPS_AT_ONCE = tl.constexpr(3)
 """Steps of the bisection between two looks at whether all queries are done."""
@@ -31,10 +31,16 @@ def _count(m_x):
 
 
 @triton.jit
-def _reaching(b_key, b_cut):
-    """How many keys of each query reach its cut [TS], which is not negative: the sign of a difference tells."""
+def _reach(b_key, b_cut):
+    """1 where a key reaches its query's cut [TS], which is not negative, else 0: the sign of a difference tells."""
     b_below = (b_cut - 1)[None, :, None] - b_key
-    return tl.sum(tl.sum((b_below.to(tl.uint32, bitcast=True) >> 31).to(tl.int32), 0), 1)
+    return (b_below.to(tl.uint32, bitcast=True) >> 31).to(tl.int32)
+
+
+@triton.jit
+def _reaching(b_key, b_cut):
+    """How many keys of each query reach its cut."""
+    return tl.sum(tl.sum(_reach(b_key, b_cut), 0), 1)
 
 
 @triton.jit
@@ -72,7 +78,7 @@ def _cut(b_key, want, TS: tl.constexpr, FREE: tl.constexpr):
 def _taken(b_key, b_block, want, TS: tl.constexpr, FREE: tl.constexpr):
     """Which are the `want` largest keys of each query, int32 [C, TS, LANES]; of equal ones those of lower blocks."""
     low, high, count = _cut(b_key, want, TS, FREE)
-    b_in = (b_key >= tl.where(count == want, low, high)[None, :, None]).to(tl.int32)
+    b_in = _reach(b_key, tl.where(count == want, low, high))
     for _ in range(tl.max((count != want).to(tl.int32), 0)):  # Triton 3.0 inlines no function whose `if` calls others
         more = want - tl.sum(tl.sum(b_in, 0), 1)  # 0 where the cut is clean
         m_tie = (b_key == low[None, :, None]) & (more > 0)[None, :, None]
@@ -87,13 +93,14 @@ def _taken(b_key, b_block, want, TS: tl.constexpr, FREE: tl.constexpr):
 
 @triton.jit
 def keep_best(
-    b_score, o_b, m_b, n_kept, p_kept, m_row,
+    b_score, i_block, first, last, n_kept, p_kept, m_row,
     FREE: tl.constexpr, TS: tl.constexpr, C: tl.constexpr, KEPT: tl.constexpr, SP: tl.constexpr,
 ):  # fmt: skip
     """The FREE best of what each query has kept and of new candidates, kept in place.
 
     Args:
-        b_score, o_b, m_b: [C, TS, LANES], scores, blocks and whether they are candidates; not in the first KEPT rows.
+        b_score: [C, TS, LANES], scores of the `candidates` from i_block on; in the first KEPT rows they mean nothing.
+        first, last: the first and the last candidate: a number, and [TS].
         n_kept: [TS], how many are kept; 0 without KEPT.
         p_kept: pointers [TS] to int32 [2, SP], the blocks that are kept, in any order, and (with KEPT) their keys.
         m_row: [TS], the queries that exist.
@@ -102,7 +109,9 @@ def keep_best(
         how many are kept now.
     """
     b_key = tl.minimum(tl.maximum(b_score.to(tl.int32, bitcast=True), 0), MOST - 1)  # NaN is a number too
-    b_key, b_block = tl.where(m_b, b_key, -1), o_b + tl.zeros_like(b_key)
+    b_block = candidates(i_block, C) + tl.zeros_like(b_key)
+    # -1 outside, by signs: as many predicates would be kept, and loads wait for each other, for want of registers
+    b_key |= ((b_block - first) | (last[None, :, None] - b_block)) >> 31
     if KEPT > 0:
         o_slot = candidates(0, C)
         m_old = (o_slot < n_kept[None, :, None]) & m_row[None, :, None]
@@ -110,7 +119,8 @@ def keep_best(
         b_key = tl.where(m_old, tl.load(tl.max_contiguous(p_old + SP, [1, 2, 4]), mask=m_old, other=0), b_key)
         b_block = tl.where(m_old, tl.load(tl.max_contiguous(p_old, [1, 2, 4]), mask=m_old, other=0), b_block)
         tl.debug_barrier()  # every thread has read what was kept
-    want = tl.minimum(_count(b_key >= 0), FREE)
+    want = n_kept + tl.maximum(tl.minimum(last + 1, i_block + C * LANES) - first, 0)
+    want = tl.minimum(want, FREE)
     b_in = _taken(b_key, b_block, want, TS, FREE)
     b_lane = tl.sum(b_in, 0)  # [TS, LANES]
     o_at = tl.cumsum(b_in, 0) - 1 + (tl.cumsum(b_lane, 1) - b_lane)[None, :, :]
@@ -145,3 +155,33 @@ def store_blocks(
     b_local = tl.where(o_local < n_local, (now + 1)[:, None] - n_local + o_local, -1)
     m_out = m_row[:, None] & (o_slot < SLOTS)[None, :] & ((o_slot[None, :] < n_init) | (o_local >= 0))
     tl.store(p_out[:, None] + o_slot[None, :], tl.where(o_slot[None, :] < n_init, o_slot[None, :], b_local), mask=m_out)
+
+
+@triton.jit
+def choose(
+    p_row, p_kept, p_out, o_seen, now, m_row,
+    L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, WIDTH: tl.constexpr, INIT: tl.constexpr, LOCAL: tl.constexpr,
+    SLOTS: tl.constexpr, SP: tl.constexpr, TS: tl.constexpr, C: tl.constexpr, KEPT: tl.constexpr, SUMS: tl.constexpr,
+):  # fmt: skip
+    """The blocks of TS queries, from what `scores` left of them.
+
+    Args:
+        p_row, p_kept, p_out: pointers [TS] to a query's row of the scratch, to its room of int32 [2, SP] and to its
+            SLOTS blocks.
+        o_seen, now: [TS], how many compressed tokens a query reads, and its block.
+        m_row: [TS], the queries that exist.
+    """
+    FREE: tl.constexpr = SLOTS - INIT - LOCAL
+    n_kept = tl.zeros([TS], tl.int32)
+    if FREE > 0:
+        NEW: tl.constexpr = (C - KEPT) * LANES
+        for i in range(INIT // NEW, tl.cdiv(tl.max(now, 0) + 1 - LOCAL, NEW)):
+            i_block = i * NEW - KEPT * LANES
+            if SUMS:
+                b_score = scores_of_sums(p_row, i_block, o_seen, L, D, LS, INIT, LOCAL, TS, C)
+            else:
+                b_score = scores_of_probabilities(p_row, i_block, o_seen, L, D, LS, WIDTH, INIT, LOCAL, TS, C)
+            first = tl.maximum(i * NEW, INIT)
+            n_kept = keep_best(b_score, i_block, first, now - LOCAL, n_kept, p_kept, m_row, FREE, TS, C, KEPT, SP)
+    store_blocks(p_out, p_kept, n_kept, now, m_row, INIT, LOCAL, SLOTS, SP)
+    tl.debug_barrier()  # the next queries overwrite what was kept
