@@ -151,7 +151,7 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
             cu_seq_lens_q: the borders [N+1] of the sequences packed in a batch of one, which spare a look at
                 position_ids on the device.
             labels: [B,T], -100 where there is no loss; shifted here.
-            use_cache: give a cache back; default: while no labels are given and no gradients are computed.
+            use_cache: give a cache back; default: where one is given, or neither labels are nor gradients computed.
             logits_to_keep: the last so many positions only, or these [N]; 0 keeps all.
             return_dict: False gives a tuple.
             cache: past_key_values by its newer name.
@@ -169,9 +169,11 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
         if packed is None and position_ids is not None:
             packed = _borders(position_ids, tokens, attention_mask, cache)
         if use_cache is None:
-            use_cache = labels is None and packed is None and not torch.is_grad_enabled()
+            use_cache = cache is not None or (labels is None and packed is None and not torch.is_grad_enabled())
         if use_cache and packed is not None:
             raise ValueError(f"{NAME}: packed sequences have no cache; give use_cache=False")
+        if not use_cache and cache is not None and cache.get_seq_length() > 0:
+            raise ValueError(f"{NAME}: with use_cache=False the tokens in the given cache would not be read")
         caches = self._caches(cache, len(tokens)) if use_cache else None
         logits = self._logits(tokens, attention_mask, caches) if packed is None else self._packed(tokens, packed)
         loss = None if labels is None else _loss(logits, labels, num_items_in_batch)

@@ -68,6 +68,18 @@ def test_texts_go_on_from_copies_of_one_prompts_cache() -> None:
         torch.testing.assert_close(found, lm(text).logits[:, 20:], rtol=0, atol=1e-12)
 
 
+def test_a_cache_that_is_given_is_read_whoever_asks_for_gradients() -> None:
+    """It was left out where gradients were on: the text then went on from nothing."""
+    lm, text = model(), prompt()
+    expected = lm(text).logits[:, 20:]
+    for more in ({}, {"labels": text[:, 20:]}):
+        held = lm(text[:, :20], use_cache=True)[CACHE]
+        found = lm(text[:, 20:], **{CACHE: held}, **more).logits
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match="with use_cache=False the tokens in the given cache would not be read"):
+        lm(text[:, 20:], **{CACHE: held}, use_cache=False)
+
+
 def test_padded_prompts_generate_as_apart() -> None:
     lm, text = model(), prompt()
     mask = torch.ones_like(text)
