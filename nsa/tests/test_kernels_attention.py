@@ -12,8 +12,8 @@ from torch import Tensor
 from nsa import flags, nsa_attention, ops, reference, routing
 from nsa.kernels import attention, backend
 from nsa.routing import Request
-from nsa.testing import Problem, expect_route
 from nsa.tests.kernel_cases import BRANCHES, CASES, CHUNKS, DEVICE, SLOW, SMALL, chunk, judge, problems
+from nsa.tests.testing import Problem, expect_route
 
 pytestmark = pytest.mark.triton
 
