@@ -163,6 +163,28 @@ def test_a_mask_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
         model()(prompt(), attention_mask=torch.ones(shape))
 
 
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"input_ids": [[1, 2]]}, "input_ids must be a tensor, got list"),
+        ({"input_ids": prompt()[0]}, r"input_ids must have the shape \[B,T\], got \[30\]"),
+        ({"attention_mask": [[1] * 30] * 2}, "attention_mask must be a tensor, got list"),
+        (
+            {"position_ids": torch.arange(29)[None]},
+            r"position_ids must have the shape \[B=2,T=30\] or \[1,T\], got \[1, 29\]",
+        ),
+        ({"output_hidden_states": True}, "no attentions and no hidden states"),
+        (
+            {"cu_seq_lens_q": torch.tensor([0, 9, 60]), "attention_mask": torch.arange(30).expand(2, -1) > 2},
+            "packed sequences have no padding",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_a_sentence(given: dict[str, object], sentence: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"NSAForCausalLM: .*{sentence}"):
+        model()(**{"input_ids": prompt(), **given})
+
+
 def test_a_foreign_cache_is_refused() -> None:
     lm, text = model(), prompt()
     foreign = transformers.DynamicCache()
