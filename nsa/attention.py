@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from nsa import blocks, checks, host, library, reference, routing
+from nsa import blocks, checks, host, library, routing
 from nsa.checks import Triple
 from nsa.config import NSAConfig
 from nsa.library import Arguments
-from nsa.operations import OPERATIONS, Operation, attention_shapes, widened
+from nsa.operations import OPERATIONS, Operation, attention_shapes
 from nsa.plans import Plan, capturing, layout, sharing
 from nsa.routing import Request, registry
 
@@ -52,14 +53,6 @@ class Call(NamedTuple):
             plan.request, x["q"], keys if type(keys) is tuple else checks.triple("", "k", keys),
             values if type(values) is tuple else checks.triple("", "v", values), x["gates"], x["config"],
             x["compressed"], x["compressed_rope"], plan.scale, x["cu_seqlens"], x["q_start"], x["block_indices"],
-        )  # fmt: skip
-
-    def judge(self, rows: list[int]) -> Tensor:
-        """The oracle's output for some query rows."""
-        return reference.nsa_attention(
-            *map(widened, (self.q, self.k, self.v, self.gates)), self.config, compressed=widened(self.compressed),
-            compressed_rope=self.compressed_rope, scale=self.scale, cu_seqlens=self.cu_seqlens, q_start=self.q_start,
-            block_indices=self.block_indices, rows=rows,
         )  # fmt: skip
 
 
@@ -109,7 +102,7 @@ class Attention(Operation):
         if plan.request.operation == "dense":
             return self._dense(call, plan, keep)
         return routing.carry_out(
-            plan.decision, plan.request, lambda module: module.attention(call, lse, keep), call.judge
+            plan.decision, plan.request, lambda module: module.attention(call, lse, keep), partial(self.judge, plan, x)
         )
 
     def _composed(self, call: Call, x: Arguments, keep: bool, lse: bool) -> list[Tensor]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
 from itertools import count
 from operator import index
 from types import MethodType
@@ -48,15 +47,6 @@ def _placed(device: torch.device | str | None, dtype: torch.dtype | None) -> tor
     if device is None or modes() > 0:  # fake tensors are on devices that nobody has
         return device if device is None else torch.device(device)
     return named_device(device)
-
-
-@dataclass(frozen=True)
-class Recent:
-    """Consecutive keys and values [B,R,Hkv,D*]; those from row start[b] (int64 [B]) on are a chunk's own."""
-
-    k: Tensor
-    v: Tensor
-    start: Tensor
 
 
 class NSACache:
@@ -324,21 +314,15 @@ class NSACache:
             raise ValueError(f"{NAME}: {name} must have the shape {expected}, got {list(x.shape)}")
         checks.alike(NAME, cache=held, **{name: x})
 
-    def recent(self, mapping: SlotMapping, k: Tensor, v: Tensor) -> Recent:
-        """The window branch's keys and values that the queries of a chunk see; before it is appended.
-
-        Args:
-            mapping: of the chunk.
-            k, v: the chunk's [B,T,Hkv,D*].
+    def recent(self, mapping: SlotMapping, k: Tensor, v: Tensor) -> Triple:
+        """The window branch's keys and values [B,R,Hkv,D*] that the queries of a chunk see, before it is appended, and
+        from which row of them on the chunk's own k, v [B,T,Hkv,D*] are: int64 [B].
         """
         held = [min(length, self.config.w - 1) for length in mapping.starts]
         first = [length - count for length, count in zip(mapping.starts, held, strict=True)]
         length = max(held) + mapping.width
-        return Recent(
-            mapping.fetch(self.window.k, k, first, length),
-            mapping.fetch(self.window.v, v, first, length),
-            told(to_device(held, k.device), held),
-        )
+        seen = (mapping.fetch(x, new, first, length) for x, new in zip(self.window.stored, (k, v), strict=True))
+        return *seen, told(to_device(held, k.device), held)
 
     def _emit(self, mapping: SlotMapping, k: Tensor, v: Tensor) -> None:
         """Store the compressed tokens that the new rows complete."""

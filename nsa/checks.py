@@ -30,9 +30,11 @@ INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 
 
 def tensor(operation: str, name: str, x: object) -> None:
-    """Refuse what is no tensor."""
+    """Refuse what is no tensor, or one not laid out by strides."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{operation}: {name} must be a tensor, got {type(x).__name__}")
+    if x.layout != torch.strided or x.is_nested:
+        raise ValueError(f"{operation}: {name} must be a dense tensor, got {'nested' if x.is_nested else x.layout}")
 
 
 def sizes(operation: str, config: object) -> None:
@@ -73,13 +75,10 @@ def shape(operation: str, name: str, x: Tensor, expected: str) -> None:
 
 
 def alike(operation: str, **tensors: Tensor) -> None:
-    """Refuse tensors of different or unsupported dtypes, on different devices, or not laid out by strides."""
+    """Refuse tensors of different or unsupported dtypes, or on different devices."""
     (first, x), *others = tensors.items()
     tensor(operation, first, x)
     dtype(operation, first, x.dtype)
-    for name, y in tensors.items():
-        if isinstance(y, Tensor) and y.layout != torch.strided:
-            raise ValueError(f"{operation}: {name} must be a dense tensor, got {y.layout}")
     for name, y in others:
         tensor(operation, name, y)
         if (y.dtype, y.device) != (x.dtype, x.device):

@@ -165,7 +165,8 @@ def _chunk(
     o_cmp, lse = functional.compressed_attention(q, k_cmp, v_cmp, config, q_start=start, **scaled)
     chosen = functional.select_blocks(q, k_cmp, config, lse=lse, q_start=start, **scaled)
     o_sel = functional.selected_attention(q, k_sel, v_sel, chosen, config, validate=False, q_start=start, **scaled)
-    o_win = functional.sliding_window_attention(q, recent.k, recent.v, config.w, q_start=recent.start, **scaled)
+    k_win, v_win, at = recent
+    o_win = functional.sliding_window_attention(q, k_win, v_win, config.w, q_start=at, **scaled)
     return functional.gated_combine(o_cmp, o_sel, o_win, gates, **how)
 
 

@@ -22,7 +22,7 @@ Output = Tensor | tuple[Tensor, Triple]
 """o, or o and the lse of each branch."""
 
 
-@operation(WHOLE, ("q", "k", "v"), of=Attention)
+@operation(WHOLE, ("q", "k", "v"), of=Attention, judged=True)
 def nsa_attention(
     q: Tensor, k: Tensor | Triple, v: Tensor | Triple, gates: Tensor, config: NSAConfig = NSAConfig(), *,
     compressed: tuple[Tensor, Tensor] | None = None, compressed_rope: float | None = None, scale: float | None = None,

@@ -151,13 +151,16 @@ class NativeSparseAttention(nn.Module):
     def new_cache(
         self, batch: int, capacity: int = 1024, *, dtype: torch.dtype | None = None, page_size: int | None = None
     ) -> NSACache:
-        """An empty cache for this layer, on its device; dtype defaults to that of its weights, pages to none."""
-        weight, compress = self.to_k.weight, cast(Compressor, self._compress)
+        """An empty cache for this layer, on its device; dtype defaults to that of its weights, where these are no
+        quantised ones to that of its other parameters, else PyTorch's own; pages to none.
+        """
+        parameters = (x for x in (*self.to_k.parameters(), *self.parameters()) if x.is_floating_point())
+        like, compress = next(parameters, torch.empty(0)), cast(Compressor, self._compress)
         if self.compress_k is None:
             compress = MeanCompressor(self.config, self.rope_base, routing.per_operation(self.backend), self.strict)
         return NSACache(
             self.config, batch, self.n_kv_heads, self.dk, self.dv, capacity=capacity, page_size=page_size,
-            dtype=weight.dtype if dtype is None else dtype, device=weight.device, compress=compress,
+            dtype=like.dtype if dtype is None else dtype, device=like.device, compress=compress,
         )  # fmt: skip
 
     def _check_call(

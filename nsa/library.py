@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial, wraps
 from inspect import signature
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -260,6 +260,7 @@ class Operator:
             self.backward = getattr(torch.ops.nsa, f"{self.name}_backward").default
             LIBRARY.impl(f"{self.name}_backward", torch.library.fallthrough_kernel, "Autograd")  # it may use autograd
             LIBRARY.impl(self.name, self._differentiable, "Autograd")
+        LIBRARY.impl(self.name, self._transformed, "FuncTorchBatched")
         for device in ("cpu", "cuda"):
             LIBRARY.impl(self.name, partial(self._in_autocast, device), f"Autocast{device.upper()}")
 
@@ -329,7 +330,12 @@ class Operator:
         if not (wanted or forward_ad._current_level >= 0):  # which is refused
             with below_autograd():
                 return self.forward(*arguments)  # type: ignore[no-any-return]
+        if transforms():
+            self._transformed()
         return list(_Differentiable.apply(self, _filled(arguments, iter([_Hole()] * len(tensors))), *tensors))
+
+    def _transformed(self, *_: Any) -> NoReturn:
+        raise RuntimeError(f"{self.name}: torch.func's grad, vmap and jvp are not supported; torch.autograd is")
 
 
 class _Differentiable(torch.autograd.Function):

@@ -7,7 +7,7 @@ routing sees, the arguments of backend and oracle are derived from it, here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from operator import itemgetter
 from typing import Any, ParamSpec, TypeVar
@@ -58,6 +58,7 @@ class Operation(library.Operator):
         self.differentiable = differentiable
         self.demands: Callable[[str, Arguments], None] = getattr(checks, self.title)
         self.oracle: Callable[..., Any] | None = getattr(reference, self.title) if judged else None
+        self._judged = [name for name in self.kinds if judged and name in signature(self.oracle).parameters]
         self._signature = signature(function)
         named = [name for name, x in self._signature.parameters.items() if x.kind is x.KEYWORD_ONLY]
         self._count, self._order = len(self.kinds), itemgetter(*self.kinds)
@@ -191,17 +192,17 @@ class Operation(library.Operator):
         """By the backend that was decided for."""
         assert plan.decision is not None
         inputs, options = self._arguments(plan, x)
-
-        def judge(rows: list[int]) -> Tensor:
-            where = {name: y for name, y in options.items() if name != "deterministic"}
-            found = self.oracle(*map(widened, inputs), **where, rows=rows)  # type: ignore[misc]
-            return found if isinstance(found, Tensor) else found[0]
-
         found = routing.carry_out(
             plan.decision, plan.request, lambda module: getattr(module, self.routed)(*inputs, **options),
-            judge if self.oracle else None,
+            partial(self.judge, plan, x) if self.oracle else None,
         )  # fmt: skip
         return [found] if isinstance(found, Tensor) else [y for y in found if y is not None]
+
+    def judge(self, plan: Plan, x: Arguments, rows: list[int]) -> Tensor:
+        """The oracle's first result for some query rows."""
+        given = {name: widened(x[name]) for name in self._judged}
+        found = self.oracle(**{**given, "scale": plan.scale}, rows=rows)  # type: ignore[misc]
+        return found if isinstance(found, Tensor) else found[0]
 
     def gradient(self, grad: Tensor, results: list[Tensor], x: Arguments) -> Sequence[Tensor] | None:
         plan = self.plan(x, True, self.key(x, True))

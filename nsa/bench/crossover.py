@@ -23,7 +23,7 @@ from nsa import nsa_attention, routing
 from nsa.bench import options, rows
 from nsa.bench.kernels_cases import REGIMES, tensors
 from nsa.bench.kernels_parts import SDPA, Tensors, dense_attention
-from nsa.bench.timing import Timing, measure, with_gradients
+from nsa.bench.timing import Timing, by_name, measure
 
 PASSES = ("fwd", "fwd+bwd")
 ANY = "any"
@@ -102,19 +102,14 @@ class Bench:
 
     def _timed(self, name: str, x: Tensors, call: Callable[[Tensors], Tensor], leaves: Sequence[str]) -> Timing:
         measured = partial(measure, device=self.where.device, iters=self.iters, warmup=self.warmup)
-        if name == "fwd":
-            return measured(torch.no_grad()(partial(call, x)))
-        taken = [x[leaf] for leaf in leaves]
-        return measured(with_gradients(lambda *y: call(dict(zip(leaves, y, strict=True))), taken, upstream=x["do"]))
+        return measured(torch.no_grad()(partial(call, x)) if name == "fwd" else by_name(call, x, leaves))
 
     def _noted(self, name: str, regime: str, kernel: str, by: str, tokens: int, timing: Timing) -> Timing:
         print(f"S={tokens} {by} {regime} {name}: {timing.ms:.3f} ms", flush=True)
         self.rows.append(
             {
-                "S": tokens, "by": by, "regime": regime, "pass": name, "ms": timing.ms, "ms_iqr": timing.iqr,
-                "ms_samples": [*timing.samples], "wall_ms": timing.wall_ms, "host_bound": int(timing.host_bound),
-                "kernel": kernel, **self.shape.columns(), "iters": self.iters, "warmup": self.warmup,
-                **rows.context(self.where.device, self.where.dtype),
+                "S": tokens, "by": by, "regime": regime, "pass": name, **timing.columns(), "wall_ms": timing.wall_ms,
+                "host_bound": int(timing.host_bound), "kernel": kernel,
             }
         )  # fmt: skip
         return timing
@@ -203,7 +198,7 @@ def main(argv: list[str]) -> int:
         for regime, at in where_from.items():
             print(f"{name}, {regime}: {at}", flush=True)
             crossings.append({"regime": regime, "pass": name, "slower": at.slower or "", "faster": at.faster or ""})
-    found = [row for row in bench.rows if row["S"] in lengths]
+    found = [options.completed(row, args, shape, where) for row in bench.rows if row["S"] in lengths]
     rows.write(found, args.csv, args.jsonl)
     rows.write([{**one, **rows.context(where.device, where.dtype)} for one in crossings], args.crossings, None)
     ordered = sorted(found, key=lambda row: (row["pass"], row["S"], row["regime"]))

@@ -65,17 +65,16 @@ class Case:
 
 @torch.inference_mode()
 def run(args: Namespace, shape: options.Shape, where: options.Where, length: int) -> list[rows.Row]:
-    """The row of one length."""
+    """The facts of one length."""
     case = Case(shape, where, length)
     timed = partial(measure, device=where.device, iters=args.iters, warmup=args.warmup)
     with routing.record() as recording:
         total = timed(case.step, reset=case.again)
     row = {
-        "S": length, **shape.columns(), **branch_columns(total, _branches(case, timed)), **_reads(case),
-        **clocks(total, where, case.work()), "iters": args.iters, "warmup": args.warmup,
-        "route": " ".join(sorted(recording.backends("decode"))), **rows.context(where.device, where.dtype),
+        **branch_columns(total, _branches(case, timed)), **_reads(case), **clocks(total, where, case.work()),
+        "route": " ".join(sorted(recording.backends("decode"))),
     }  # fmt: skip
-    print(_said(row), flush=True)
+    print(f"S={length}: {_said(row)}", flush=True)
     return [row]
 
 
@@ -102,10 +101,10 @@ def _reads(case: Case) -> rows.Row:
 
 
 def _said(row: Mapping[str, rows.Value]) -> str:
-    """A line of the log."""
+    """A row in words."""
     times = " ".join(f"{name} {row[f'ms_{name}']:.3f}" for name in BRANCHES)
     waits = "  host-bound: the GPU waited for the host" if row.get("host_bound") else ""
-    return f"S={row['S']}: step {row['ms_total']:.3f} ms (iqr {row['ms_total_iqr']:.3f}), alone {times}{waits}"
+    return f"step {row['ms_total']:.3f} ms (iqr {row['ms_total_iqr']:.3f}), alone {times}{waits}"
 
 
 OLD = "accepted for old command lines: every branch is timed alone (forced gates re-timed the whole step)"
@@ -113,7 +112,7 @@ OLD = "accepted for old command lines: every branch is timed alone (forced gates
 
 def main(argv: list[str]) -> int:
     mode = {"--branch_force_mode": {"choices": ("alone", "env", "gate"), "default": "alone", "help": OLD}}
-    _, found = options.by_length(argv, "decode", __doc__, run, mode)
+    _, found = options.by_length(argv, "decode", __doc__, run, (), mode)
     as_text = [{name: str(value) for name, value in row.items()} for row in found]
     print(summary(as_text))
     return 1 if problems(as_text) else 0

@@ -40,22 +40,18 @@ def microseconds(call: Call, device: torch.device, iters: int) -> float:
     return sorted(found)[iters // 5]
 
 
-def run(args: Namespace, shape: options.Shape, where: options.Where, length: int) -> list[rows.Row]:
-    """The rows of one length.
+def run(args: Namespace, shape: options.Shape, where: options.Where, length: int) -> Iterator[rows.Row]:
+    """The facts of one length.
 
     Raises:
         ValueError: the device is no GPU.
     """
     if where.device.type != "cuda":
         raise ValueError(f"host: time until a GPU's work is queued is measured on a GPU, got --device {where.device}")
-    return list(_rows(args.iters, shape, where, length))
-
-
-def _rows(iters: int, shape: options.Shape, where: options.Where, tokens: int) -> Iterator[rows.Row]:
-    x = tensors(shape, where, tokens)
+    x = tensors(shape, where, length)
     up = x.pop("do")
     whole = partial(nsa_attention, config=shape.config, backend="triton", strict=True)
-    timed = partial(microseconds, device=where.device, iters=iters)
+    timed = partial(microseconds, device=where.device, iters=args.iters)
     for name in PASSES:
         leaves = [y.detach().requires_grad_(name != "forward") for y in x.values()]
 
@@ -66,13 +62,13 @@ def _rows(iters: int, shape: options.Shape, where: options.Where, tokens: int) -
         with torch.autograd.set_multithreading_enabled(name != PASSES[-1]):
             with mock.patch.object(recorded, "repeated", _called):  # in autograd's thread, too
                 called(whole)
-                row: rows.Row = {"S": tokens, "pass": name, "plain_us": timed(partial(called, whole))}
+                row: rows.Row = {"pass": name, "plain_us": timed(partial(called, whole))}
             for _ in range(3):
                 called(whole)
             own = nsa.plan(*leaves, shape.config, backend="triton", strict=True)
             row |= {"planned_us": timed(partial(called, whole)), "own_plan_us": timed(partial(called, own.run))}
             row["graph_us"] = timed(captured(partial(called, own.run))[0].replay)
-        yield {**row, **shape.columns(), "iters": iters, **rows.context(where.device, where.dtype)}
+        yield row
 
 
 def _called(name: str, function: Callable[..., Any], tensors: Any, settings: Any, kind: Any = ()) -> Any:
@@ -82,6 +78,5 @@ def _called(name: str, function: Callable[..., Any], tensors: Any, settings: Any
 
 def main(argv: list[str]) -> int:
     usual = {"heads": 64, "groups": 4, "dk": 128, "dv": 128, "dtype": "bf16", "threads": 1}
-    _, found = options.by_length(argv, "host", __doc__, run, lengths="1024,4096,8192,16384", **usual)
-    print(rows.shown(found, COLUMNS))
+    options.by_length(argv, "host", __doc__, run, COLUMNS, lengths="1024,4096,8192,16384", **usual)
     return 0

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from nsa import nsa_attention, reference
 from nsa.bench import kernels_fla
@@ -30,7 +29,7 @@ from nsa.bench.kernels_cases import REGIMES, SHAPES, Case, case_of, inputs
 from nsa.bench.kernels_parts import Part, Tensors, our_parts, peers, prepare
 from nsa.bench.options import Where, add_where, integers, parser, positive, some_of, where_of
 from nsa.bench.roofline import CEILINGS, Work
-from nsa.bench.timing import cold, peak_bytes, queued, with_gradients
+from nsa.bench.timing import by_name, cold, peak_bytes, queued
 
 COLUMNS = ("case", "part", "by", "pass", "ms", "min", "max", "queued", "floor", "roofline", "peak_gb")
 PARTS = ("whole", "compressed", "select", "selected", "window", "combine")
@@ -85,19 +84,11 @@ def check(case: Case, x: Tensors, backend: str, count: int, seed: int = 0) -> Ro
 
 def passes(part: Part, x: Tensors) -> Iterator[tuple[str, Callable[[], object], Work]]:
     """The passes of a part that can be timed: their names, calls and least work."""
-
     yield "fwd", torch.no_grad()(partial(part.call, x)), part.forward
-    if not part.leaves:
-        return
-
-    def call(*leaves: Tensor) -> Tensor:
-        return part.call({**x, **dict(zip(part.leaves, leaves, strict=True))})
-
-    gradients = partial(with_gradients, call, [x[name] for name in part.leaves], upstream=x["do"])
     if part.part == "whole":
-        yield "fwd+bwd", gradients(), part.forward + part.backward
-    else:
-        yield "bwd", gradients(alone=True), part.backward
+        yield "fwd+bwd", by_name(part.call, x, part.leaves), part.forward + part.backward
+    elif part.leaves:
+        yield "bwd", by_name(part.call, x, part.leaves, alone=True), part.backward
 
 
 def measure(case: Case, part: Part, x: Tensors, device: torch.device, args: argparse.Namespace) -> Iterator[Row]:

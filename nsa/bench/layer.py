@@ -128,16 +128,16 @@ def _parameters(modules: tuple[nn.Module | None, ...]) -> tuple[nn.Parameter, ..
 
 
 def run(args: Namespace, shape: options.Shape, where: options.Where, length: int) -> list[rows.Row]:
-    """The rows of one length; a sentence for each contender that failed."""
+    """The facts of one length; a sentence for each contender that failed."""
     torch.manual_seed(where.seed)
     x = torch.randn(shape.batch, length, shape.dim, device=where.device, dtype=where.dtype)
     found: list[rows.Row] = []
     for phi in args.phi:
         for part in parts("nsa" if phi == "mean" else f"nsa-{phi}", ours(shape, where, phi), x):
-            found += _rows(part, shape, where, length, args)
+            found += _rows(part, where, length, args)
     for by in [*(DENSE if where.device.type == "cuda" else ["dense"]), *args.peer]:
         try:
-            found += _rows(contender(by, shape, where, x), shape, where, length, args)
+            found += _rows(contender(by, shape, where, x), where, length, args)
         except (RuntimeError, ValueError, TypeError, AssertionError, ImportError) as error:  # others' own kinds
             print(f"failed: S={length} {by}: {rows.sentence(error)}", flush=True)
     for name in ("fwd", "fwd+bwd"):
@@ -150,7 +150,7 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
     return found
 
 
-def _rows(part: Part, shape: options.Shape, where: options.Where, length: int, args: Namespace) -> Iterator[rows.Row]:
+def _rows(part: Part, where: options.Where, length: int, args: Namespace) -> Iterator[rows.Row]:
     passes = part.passes()
     with routing.record() as recording:
         passes["fwd"]()
@@ -158,11 +158,9 @@ def _rows(part: Part, shape: options.Shape, where: options.Where, length: int, a
         timing = measure(call, where.device, iters=args.iters, warmup=args.warmup)
         print(f"S={length} {part.by} {part.part} {name}: {timing.ms:.3f} ms", flush=True)
         yield {
-            "S": length, "by": part.by, "part": part.part, "pass": name, **timing.columns(),
-            "wall_ms": timing.wall_ms, "peak_gb": peak_bytes(call, where.device) / 1e9, "speedup_over_dense": "",
-            **shape.columns(), "iters": args.iters, "warmup": args.warmup,
+            "by": part.by, "part": part.part, "pass": name, **timing.columns(), "wall_ms": timing.wall_ms,
+            "peak_gb": peak_bytes(call, where.device) / 1e9, "speedup_over_dense": "",
             **{f"route_{step}": " ".join(sorted(recording.backends(step))) for step in STEPS},
-            **rows.context(where.device, where.dtype),
         }  # fmt: skip
 
 
@@ -172,8 +170,8 @@ def main(argv: list[str]) -> int:
         "--phi": {"type": options.some_of(COMPRESSIONS), "default": "mean", "help": "compressions of ours, with commas"}
     }
     more = {**phi, **layer_peers.OPTION}
-    args, found = options.by_length(argv, "layer", __doc__, run, more, "8192,16384,32768,65536", **usual)
-    print(rows.shown(found, ("S", "by", "part", "pass", "ms", "ms_iqr", "wall_ms", "peak_gb", "speedup_over_dense")))
+    shown = ("S", "by", "part", "pass", "ms", "ms_iqr", "wall_ms", "peak_gb", "speedup_over_dense")
+    args, _ = options.by_length(argv, "layer", __doc__, run, shown, more, "8192,16384,32768,65536", **usual)
     for name in args.peer:
         print(f"{name}: {layer_peers.PEERS[name][1]}")
     return 0

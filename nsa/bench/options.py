@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,18 +124,35 @@ def parsed(
     return to.parse_args(argv)
 
 
+def completed(facts: rows.Row, args: argparse.Namespace, shape: Shape, where: Where) -> rows.Row:
+    """A row of these facts, with how and where they were measured."""
+    how = {"iters": args.iters, "warmup": args.warmup}
+    return {**facts, **shape.columns(), **how, **rows.context(where.device, where.dtype)}
+
+
 def by_length(
     argv: list[str], command: str, description: str | None,
-    run: Callable[[argparse.Namespace, Shape, Where, int], list[rows.Row]], more: Options | None = None,
-    lengths: str = "512, 1024, 2048, 4096", **defaults: Any,
+    run: Callable[[argparse.Namespace, Shape, Where, int], Iterable[rows.Row]], shown: Sequence[str],
+    more: Options | None = None, lengths: str = "512, 1024, 2048, 4096", **defaults: Any,
 ) -> tuple[argparse.Namespace, list[rows.Row]]:  # fmt: skip
-    """A bench at each length: its options, as `parsed`, and the rows that it also wrote; `run` measures one length."""
+    """A bench at each length: its options, as `parsed`, and the rows, which it also wrote and, in part, showed.
+
+    Args:
+        run: gives the facts of one length, which `completed` makes rows.
+        shown: columns of the table, where they were measured.
+    """
     args = parsed(argv, command, description, lengths, more or {}, defaults)
     shape, where = shape_of(args), where_of(args)
     torch.manual_seed(where.seed)
     print(rows.headline(where.device, where.dtype), flush=True)
-    found = [row for length in args.S_list for row in run(args, shape, where, length)]
+    found = [
+        completed({"S": length, **facts}, args, shape, where)
+        for length in args.S_list
+        for facts in run(args, shape, where, length)
+    ]
     rows.write(found, args.csv, args.jsonl)
+    if shown:
+        print(rows.shown(found, [name for name in shown if any(name in row for row in found)]))
     return args, found
 
 

@@ -43,7 +43,7 @@ def branches(q: Tensor, k: Tensor, v: Tensor, config: NSAConfig) -> dict[str, Ca
 
 
 def run(args: Namespace, shape: options.Shape, where: options.Where, length: int) -> list[rows.Row]:
-    """The row of one length."""
+    """The facts of one length."""
     x = tensors(shape, where, length)
     q, k, v, gates = (x[name] for name in ("q", "k", "v", "gates"))
     timed = partial(measure, device=where.device, iters=args.iters, warmup=args.warmup)
@@ -65,20 +65,15 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
     work, _ = attention_work(count, case_at(shape, length), q.nbytes + k.nbytes + v.nbytes, x["do"].nbytes)
     print(f"S={length}: {total.ms:.3f} ms, dense {full.ms:.3f} ms", flush=True)
     row = {
-        "S": length, **shape.columns(), **branch_columns(total, alone), **full.columns("ms_dense"),
-        "speedup_over_dense": full.ms / total.ms,
-        **backward,
-        **clocks(total, where, work), "iters": args.iters, "warmup": args.warmup,
+        **branch_columns(total, alone), **full.columns("ms_dense"), "speedup_over_dense": full.ms / total.ms,
+        **backward, **clocks(total, where, work),
         **{f"route_{step}": " ".join(sorted(recording.backends(step))) or "dense" for step in STEPS},
-        **rows.context(where.device, where.dtype),
     }  # fmt: skip
     return [row]
 
 
 def main(argv: list[str]) -> int:
     more = {"--backward": {"action": "store_true", "help": "time forward and backward together too"}}
-    args, found = options.by_length(argv, "prefill", __doc__, run, more)
-    backward = ("ms_fwd_bwd", "ms_dense_fwd_bwd") if args.backward else ()
-    columns = ("S", "ms_total", "cmp_pct", "sel_pct", "win_pct", "ms_dense", "speedup_over_dense", *backward)
-    print(rows.shown(found, columns))
+    shown = "S ms_total cmp_pct sel_pct win_pct ms_dense speedup_over_dense ms_fwd_bwd ms_dense_fwd_bwd"
+    options.by_length(argv, "prefill", __doc__, run, shown.split(), more)
     return 0

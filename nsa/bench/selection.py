@@ -13,7 +13,7 @@ from nsa.bench import options, rows
 from nsa.bench.kernels_cases import Case, case_at, tensors
 from nsa.bench.kernels_parts import Tensors, least_work, our_parts, prepare
 from nsa.bench.options import Shape, Where
-from nsa.bench.roofline import Work, clocks
+from nsa.bench.roofline import clocks
 from nsa.bench.timing import Timing, measure
 from nsa.routing import registry
 
@@ -45,28 +45,19 @@ def _refused(name: str, call: Callable[[], object]) -> str | None:
     return None
 
 
-def row(facts: rows.Row, timing: Timing, shape: Shape, where: Where, work: Work) -> rows.Row:
-    """The row of one candidate: `facts` first, then sizes, times and context."""
-    return {
-        **facts, **timing.columns(), **shape.columns(), **clocks(timing, where, work), "iters": len(timing.wall),
-        **rows.context(where.device, where.dtype),
-    }  # fmt: skip
-
-
 @torch.no_grad()
 def run(args: Namespace, shape: Shape, where: Where, length: int) -> list[rows.Row]:
-    """The rows of one length, one for each operation and backend; those that cannot run are said."""
+    """The facts of one length, of each operation and backend; of those that cannot run the reason is printed."""
     case = case_at(shape, length)
     x = prepare(case, tensors(shape, where, length))
     work = least_work(case, x)
     return [
-        row({"S": length, "operation": operation, "backend": backend}, timing, shape, where, work[operation][0])
+        {"operation": operation, "backend": backend, **timing.columns(), **clocks(timing, where, work[operation][0])}
         for operation in ("select", "selected")
         for backend, timing in timings(operation, case, x, args, where)
     ]
 
 
 def main(argv: list[str]) -> int:
-    _, found = options.by_length(argv, "selection", __doc__, run)
-    print(rows.shown(found, ("S", "operation", "backend", "ms", "ms_iqr")))
+    options.by_length(argv, "selection", __doc__, run, ("S", "operation", "backend", "ms", "ms_iqr"))
     return 0

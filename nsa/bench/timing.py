@@ -88,6 +88,17 @@ def with_gradients(
     return partial(gradients, results()) if alone else lambda: gradients(results())
 
 
+def by_name(
+    call: Callable[[dict[str, Tensor]], Tensor], x: dict[str, Tensor], leaves: Sequence[str], *, alone: bool = False
+) -> Callable[[], tuple[Tensor, ...]]:
+    """`with_gradients` of a call of tensors by name, of which these get theirs, under the upstream gradient x["do"]."""
+
+    def called(*given: Tensor) -> Tensor:
+        return call({**x, **dict(zip(leaves, given, strict=True))})
+
+    return with_gradients(called, [x[name] for name in leaves], upstream=x["do"], alone=alone)
+
+
 # --- timing ---
 
 

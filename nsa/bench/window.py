@@ -16,8 +16,10 @@ from torch import Tensor
 from nsa.bench import options, rows
 from nsa.bench.kernels_cases import case_at, tensors
 from nsa.bench.kernels_parts import for_sdpa, least_work, prepare
-from nsa.bench.selection import row, timings
+from nsa.bench.roofline import clocks
+from nsa.bench.selection import timings
 from nsa.bench.timing import measure
+from nsa.blocks import num_compressed
 
 OPERATIONS = {"win": "window", "cmp": "compressed"}
 
@@ -28,7 +30,7 @@ def visible(mode: str, length: int, shape: options.Shape, device: torch.device) 
     if mode == "win":
         key = torch.arange(length, device=device)
         return (key <= t) & (key > t - shape.config.w)
-    count = max(0, (length - shape.config.l) // shape.config.d + 1)
+    count = num_compressed(length, shape.config)
     last = torch.arange(count, device=device) * shape.config.d + shape.config.l - 1
     mask = last <= t
     mask[:, :1] = True
@@ -37,7 +39,7 @@ def visible(mode: str, length: int, shape: options.Shape, device: torch.device) 
 
 @torch.no_grad()
 def run(args: Namespace, shape: options.Shape, where: options.Where, length: int) -> list[rows.Row]:
-    """The rows of one length: SDPA, then each backend with its speed-up over it."""
+    """The facts of one length: SDPA's, then each backend's with its speed-up over it."""
     case, mode, least = case_at(shape, length), args.mode, shape.config.l
     if mode == "cmp" and length < least:
         raise ValueError(f"S={length} has no compressed token; with --l {least} it needs {least}")
@@ -49,10 +51,10 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
     found |= timings(operation, case, x, args, where)
     work, _ = least_work(case, x)[operation]
     return [
-        row(
-            {"S": length, "mode": mode, "backend": name, "speedup_over_sdpa": found["sdpa"].ms / timing.ms},
-            timing, shape, where, work,
-        )
+        {
+            "mode": mode, "backend": name, "speedup_over_sdpa": found["sdpa"].ms / timing.ms, **timing.columns(),
+            **clocks(timing, where, work),
+        }
         for name, timing in found.items()
     ]  # fmt: skip
 
@@ -71,7 +73,7 @@ def threshold(found: Sequence[rows.Row], mode: str) -> str:
 
 def main(argv: list[str]) -> int:
     mode = {"--mode": {"choices": OPERATIONS, "default": "win", "help": "which branch"}}
-    args, found = options.by_length(argv, "window", __doc__, run, mode, "128,256,512,1024,2048", dk=64, dv=64)
-    print(rows.shown(found, ("S", "mode", "backend", "ms", "ms_iqr", "speedup_over_sdpa")))
+    shown, lengths = ("S", "mode", "backend", "ms", "ms_iqr", "speedup_over_sdpa"), "128,256,512,1024,2048"
+    args, found = options.by_length(argv, "window", __doc__, run, shown, mode, lengths, dk=64, dv=64)
     print(threshold(found, args.mode))
     return 0

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationMixin, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
+from nsa import checks
 from nsa.cache import NSACache
 from nsa.config import NSAConfig
 from nsa.models.lm import ByteLM, LMConfig
@@ -137,7 +138,8 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
         self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, position_ids: Tensor | None = None,
         past_key_values: Any = None, inputs_embeds: Tensor | None = None, labels: Tensor | None = None,
         use_cache: bool | None = None, logits_to_keep: int | Tensor = 0, cu_seq_lens_q: Tensor | None = None,
-        return_dict: bool | None = None, cache: Any = None, num_items_in_batch: int | Tensor | None = None, **_: Any,
+        return_dict: bool | None = None, cache: Any = None, num_items_in_batch: int | Tensor | None = None,
+        output_attentions: bool | None = None, output_hidden_states: bool | None = None, **_: Any,
     ) -> CausalLMOutputWithPast | tuple[Any, ...]:  # fmt: skip
         """Logits of each token's successor. Positions count the tokens that are not padding.
 
@@ -151,27 +153,34 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
             cu_seq_lens_q: the borders [N+1] of the sequences packed in a batch of one, which spare a look at
                 position_ids on the device.
             labels: [B,T], -100 where there is no loss; shifted here.
-            use_cache: give a cache back; default: while no labels are given and no gradients are computed.
+            use_cache: give a cache back; default: where one is given, or neither labels are nor gradients computed.
             logits_to_keep: the last so many positions only, or these [N]; 0 keeps all.
             return_dict: False gives a tuple.
             cache: past_key_values by its newer name.
             num_items_in_batch: what the sum of the tokens' losses is divided by, as a Trainer that accumulates
                 gradients asks for; default: their number here.
+            output_attentions, output_hidden_states: not to be had.
 
         Raises:
             ValueError: arguments that do not go together; the sentence says which.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError(f"{NAME}: give one of input_ids and inputs_embeds")
+        if output_attentions or output_hidden_states:
+            raise ValueError(f"{NAME}: it gives no attentions and no hidden states")
+        name = "input_ids" if inputs_embeds is None else "inputs_embeds"
         tokens: Tensor = input_ids if inputs_embeds is None else inputs_embeds  # type: ignore[assignment]
+        checks.shape(NAME, name, tokens, "[B,T]" if inputs_embeds is None else "[B,T,hidden_size]")
         packed, cache = cu_seq_lens_q, past_key_values if cache is None else cache
-        _check_mask(attention_mask, tokens)
+        _check_mask(attention_mask, tokens, packed)
         if packed is None and position_ids is not None:
             packed = _borders(position_ids, tokens, attention_mask, cache)
         if use_cache is None:
-            use_cache = labels is None and packed is None and not torch.is_grad_enabled()
+            use_cache = cache is not None or (labels is None and packed is None and not torch.is_grad_enabled())
         if use_cache and packed is not None:
             raise ValueError(f"{NAME}: packed sequences have no cache; give use_cache=False")
+        if not use_cache and cache is not None and cache.get_seq_length() > 0:
+            raise ValueError(f"{NAME}: with use_cache=False the tokens in the given cache would not be read")
         caches = self._caches(cache, len(tokens)) if use_cache else None
         logits = self._logits(tokens, attention_mask, caches) if packed is None else self._packed(tokens, packed)
         loss = None if labels is None else _loss(logits, labels, num_items_in_batch)
@@ -214,12 +223,17 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
         return logits.gather(1, back)
 
 
-def _check_mask(mask: Tensor | None, tokens: Tensor) -> None:
-    """Refuse what does not say of each token whether it is one."""
+def _check_mask(mask: Tensor | None, tokens: Tensor, packed: Tensor | None) -> None:
+    """Refuse what does not say of each token whether it is one, or says beside borders that some are none."""
+    if mask is None:
+        return
+    checks.tensor(NAME, "attention_mask", mask)
     batch, columns = tokens.shape[:2]
-    if mask is not None and (mask.dim() != 2 or len(mask) != batch or mask.shape[1] < columns):
+    if mask.dim() != 2 or len(mask) != batch or mask.shape[1] < columns:
         expected = f"[B={batch},T={columns} or more]"
         raise ValueError(f"{NAME}: attention_mask must have the shape {expected}, got {list(mask.shape)}")
+    if packed is not None and not bool(mask[:, -columns:].all()):
+        raise ValueError(f"{NAME}: packed sequences have no padding; leave it out of cu_seq_lens_q and of the tokens")
 
 
 def _borders(position_ids: Tensor, tokens: Tensor, attention_mask: Tensor | None, cache: Any) -> Tensor | None:
@@ -229,6 +243,10 @@ def _borders(position_ids: Tensor, tokens: Tensor, attention_mask: Tensor | None
         ValueError: positions that mean something else.
     """
     batch, columns = tokens.shape[:2]
+    checks.tensor(NAME, "position_ids", position_ids)
+    if list(position_ids.shape) not in ([batch, columns], [1, columns], [columns]):
+        expected = f"[B={batch},T={columns}] or [1,T]"
+        raise ValueError(f"{NAME}: position_ids must have the shape {expected}, got {list(position_ids.shape)}")
     given = position_ids.expand(batch, columns)
     if cache is not None or (attention_mask is not None and not bool(attention_mask.all())):
         mask = tokens.new_ones(batch, columns) if attention_mask is None else attention_mask

@@ -15,6 +15,7 @@ from nsa.host import to_device
 from nsa.kernels import attention as whole
 from nsa.kernels import rotary
 from nsa.kernels.combine import gated_combine
+from nsa.kernels.common.launch import VERSION
 from nsa.kernels.common.sizes import pad_group
 from nsa.kernels.compression.mlp import mlp_of_spans
 from nsa.kernels.compression.weighted import span_sums
@@ -56,11 +57,10 @@ def supports(request: Request) -> str | None:
 
 
 def _version(request: Request) -> str | None:
-    found = tuple(int(part) for part in triton.__version__.split(".")[:2])
-    if found < OLDEST:
+    if VERSION < OLDEST:
         return f"Triton {triton.__version__} is older than 3.0"
     selecting = request.operation in ("selected", "attention") and request.needs_grad
-    if selecting and found < OLDEST_HOPPER_GRADIENT and (request.capability or (0, 0)) >= (9, 0):
+    if selecting and VERSION < OLDEST_HOPPER_GRADIENT and (request.capability or (0, 0)) >= (9, 0):
         return f"the gradient of selected attention on SM 9.0 or higher needs Triton 3.3, not {triton.__version__}"
     return None
 

@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from nsa import checks
 from nsa.cache import NSACache
 from nsa.config import NSAConfig
 from nsa.layer import NativeSparseAttention
@@ -47,6 +48,7 @@ class LMConfig:
     rope_base: float = 10000.0
 
     def __post_init__(self) -> None:
+        checks.counts("LMConfig", dim=self.dim, depth=self.depth, hidden=self.hidden, vocabulary=self.vocabulary)
         if self.attention not in ATTENTIONS:
             raise ValueError(f"LMConfig: attention must be one of {', '.join(ATTENTIONS)}, got {self.attention!r}")
 
@@ -147,8 +149,11 @@ def generate(
     Returns:
         the new tokens [B,length].
     """
-    if prompt.dim() != 2 or prompt.shape[1] == 0:
-        raise ValueError(f"generate: the prompt must be [B,T] with a token at least, got {list(prompt.shape)}")
+    if prompt.dim() != 2 or prompt.shape[1] == 0 or prompt.is_floating_point():
+        found = f"{prompt.dtype} {list(prompt.shape)}"
+        raise ValueError(f"generate: the prompt must be integers [B,T] with a token at least, got {found}")
+    if length < 0:
+        raise ValueError(f"generate: length must be at least 0, got {length}")
     caches = model.new_caches(len(prompt), prompt.shape[1] + length) if use_cache else None
     text = fresh = prompt
     for _ in range(length):

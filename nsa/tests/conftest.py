@@ -8,8 +8,8 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from nsa import testing
 from nsa.plans import PLANS
+from nsa.tests import testing
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read where a kernel is defined, so before any is imported

@@ -15,7 +15,7 @@ from nsa.kernels.common import tma
 from nsa.kernels.ranges import backward, forward
 from nsa.kernels.selected import tile_scheduler
 from nsa.kernels.selection import select
-from nsa.testing import Outcome, Problem, assert_outcome, outcome
+from nsa.tests.testing import Outcome, Problem, assert_outcome, outcome
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SLOW = () if DEVICE == "cuda" else (pytest.mark.slow,)

@@ -9,7 +9,7 @@ from hypothesis import configuration
 from hypothesis import strategies as st
 
 from nsa.config import NSAConfig
-from nsa.testing import Problem
+from nsa.tests.testing import Problem
 
 # A run must leave nothing behind in the tree that it validates.
 configuration.set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "nsa-hypothesis")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from nsa import NSAConfig, nsa_attention
-from nsa.testing import Problem, assert_close, assert_parity, expect_route
+from nsa.tests.testing import Problem, assert_close, assert_parity, expect_route
 
 CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20)
 LENGTHS = (0, 33, 1, 70, 7, 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nsa.bench.__main__ import main
-from nsa.testing import need_cuda
+from nsa.tests.testing import need_cuda
 
 yaml = pytest.importorskip("yaml")
 pytestmark = pytest.mark.cuda

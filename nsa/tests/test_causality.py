@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nsa import NSACache, NSAConfig, nsa_attention, ops, reference
-from nsa.testing import Problem
+from nsa.tests.testing import Problem
 
 CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=3, w=7)
 PROBLEM = Problem(CONFIG, tokens=60, batch=2, kv_heads=2, group_size=2, dk=8, dv=8)

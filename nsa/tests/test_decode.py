@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsa import NSACache, NSAConfig, blocks, flags, ops, reference, routing, testing
+from nsa import NSACache, NSAConfig, blocks, flags, ops, reference, routing
+from nsa.tests import testing
 from nsa.tests.decoding import ODD, SMALL, Inputs, fed
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}

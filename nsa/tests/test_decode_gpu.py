@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nsa import NativeSparseAttention, NSAConfig, blocks, flags, routing
-from nsa.testing import need_cuda
+from nsa.tests.testing import need_cuda
 
 pytestmark = pytest.mark.cuda
 CONFIG = NSAConfig(l=16, d=8, l_sel=32, n_sel=4, w=50)

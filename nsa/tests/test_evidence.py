@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 CONFTEST = """
-from nsa import testing
+from nsa.tests import testing
 
 def pytest_configure(config):
     testing.install(config)

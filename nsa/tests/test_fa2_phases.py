@@ -13,7 +13,7 @@ from nsa import NSAConfig, flags, reference, routing
 from nsa.fallback import torch as torch_backend
 from nsa.providers import fa2
 from nsa.providers.flash import Flash, Varlen
-from nsa.testing import Problem, assert_close, assert_outcome, outcome
+from nsa.tests.testing import Problem, assert_close, assert_outcome, outcome
 
 CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20)
 PROBLEM = Problem(CONFIG, tokens=75, batch=2, kv_heads=2, group_size=2, dk=8, dv=8)

@@ -8,7 +8,7 @@ from torch.autograd import gradcheck
 
 from nsa import NSAConfig, nsa_attention, ops, reference
 from nsa.phi import MlpPhi, WeightedPhi
-from nsa.testing import Problem
+from nsa.tests.testing import Problem
 
 CONFIG = NSAConfig(l=4, d=2, l_sel=4, n_sel=3, w=3)
 BATCH = Problem(CONFIG, tokens=9, batch=2, kv_heads=1, group_size=2, dk=3, dv=2, dtype=torch.float64)

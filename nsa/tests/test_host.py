@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nsa import NativeSparseAttention, host, nsa_attention, nsa_decode
-from nsa.testing import Problem
 from nsa.tests.decoding import SMALL, Inputs
 from nsa.tests.kernel_cases import DEVICE
+from nsa.tests.testing import Problem
 
 ASKS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::item", "aten::is_nonzero", "aten::equal", "aten::unique")
 """What waits for the device, beside `tolist`."""

@@ -68,6 +68,18 @@ def test_texts_go_on_from_copies_of_one_prompts_cache() -> None:
         torch.testing.assert_close(found, lm(text).logits[:, 20:], rtol=0, atol=1e-12)
 
 
+def test_a_cache_that_is_given_is_read_whoever_asks_for_gradients() -> None:
+    """It was left out where gradients were on: the text then went on from nothing."""
+    lm, text = model(), prompt()
+    expected = lm(text).logits[:, 20:]
+    for more in ({}, {"labels": text[:, 20:]}):
+        held = lm(text[:, :20], use_cache=True)[CACHE]
+        found = lm(text[:, 20:], **{CACHE: held}, **more).logits
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match="with use_cache=False the tokens in the given cache would not be read"):
+        lm(text[:, 20:], **{CACHE: held}, use_cache=False)
+
+
 def test_padded_prompts_generate_as_apart() -> None:
     lm, text = model(), prompt()
     mask = torch.ones_like(text)
@@ -149,6 +161,28 @@ def test_accumulated_gradients_are_those_of_one_batch() -> None:
 def test_a_mask_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"attention_mask must have the shape \[B=2,T=30 or more\], got"):
         model()(prompt(), attention_mask=torch.ones(shape))
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"input_ids": [[1, 2]]}, "input_ids must be a tensor, got list"),
+        ({"input_ids": prompt()[0]}, r"input_ids must have the shape \[B,T\], got \[30\]"),
+        ({"attention_mask": [[1] * 30] * 2}, "attention_mask must be a tensor, got list"),
+        (
+            {"position_ids": torch.arange(29)[None]},
+            r"position_ids must have the shape \[B=2,T=30\] or \[1,T\], got \[1, 29\]",
+        ),
+        ({"output_hidden_states": True}, "no attentions and no hidden states"),
+        (
+            {"cu_seq_lens_q": torch.tensor([0, 9, 60]), "attention_mask": torch.arange(30).expand(2, -1) > 2},
+            "packed sequences have no padding",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_a_sentence(given: dict[str, object], sentence: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"NSAForCausalLM: .*{sentence}"):
+        model()(**{"input_ids": prompt(), **given})
 
 
 def test_a_foreign_cache_is_refused() -> None:

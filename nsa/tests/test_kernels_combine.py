@@ -8,8 +8,8 @@ import torch
 from nsa import reference
 from nsa.kernels.combine import gated_combine, stats
 from nsa.kernels.common.backward_preprocess import backward_preprocess
-from nsa.testing import Problem, assert_close
 from nsa.tests.kernel_cases import DEVICE, DTYPES, SMALL, judge
+from nsa.tests.testing import Problem, assert_close
 
 pytestmark = pytest.mark.triton
 

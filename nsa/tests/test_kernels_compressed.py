@@ -12,8 +12,8 @@ from nsa import reference
 from nsa.config import NSAConfig
 from nsa.kernels.ranges.attention import compressed_attention, of_compressed
 from nsa.kernels.ranges.forward import ranges_forward
-from nsa.testing import Problem, assert_close
 from nsa.tests.kernel_cases import CASES, CHUNKS, DEVICE, SMALL, chunk, judge, problems
+from nsa.tests.testing import Problem, assert_close
 
 pytestmark = pytest.mark.triton
 

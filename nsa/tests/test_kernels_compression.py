@@ -14,8 +14,8 @@ from nsa.device import device_name
 from nsa.kernels.compression import mean, mlp, weighted
 from nsa.phi import MlpPhi, WeightedPhi
 from nsa.routing import Request, policy
-from nsa.testing import Outcome, Problem, expect_route
 from nsa.tests.kernel_cases import CASES, DEVICE, DTYPES, SLOW, SMALL, judge, problems
+from nsa.tests.testing import Outcome, Problem, expect_route
 
 pytestmark = pytest.mark.triton
 

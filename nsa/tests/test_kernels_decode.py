@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nsa import NativeSparseAttention, NSACache, NSAConfig, blocks, ops, testing
+from nsa import NativeSparseAttention, NSACache, NSAConfig, blocks, ops
 from nsa.kernels.decode import step
 from nsa.kernels.selection.scores import sums_blocks
 from nsa.routing.record import paused
+from nsa.tests import testing
 from nsa.tests.decode_cases import ON_TRITON, cache_for, drawn, mapped, oracle, stepped
 from nsa.tests.decoding import ODD, SMALL
 from nsa.tests.kernel_cases import DEVICE, DTYPES, SLOW

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from nsa import NativeSparseAttention, NSAConfig, blocks, ops, testing
+from nsa import NativeSparseAttention, NSAConfig, blocks, ops
+from nsa.tests import testing
 from nsa.tests.decode_cases import ON_TRITON, cache_for, drawn, mapped, oracle, stepped, tensors
 from nsa.tests.decoding import SMALL
 

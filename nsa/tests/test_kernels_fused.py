@@ -18,9 +18,9 @@ from nsa.kernels.common.sizes import pad_group
 from nsa.kernels.ranges import fused
 from nsa.kernels.ranges.forward import KeyRanges
 from nsa.kernels.selected import fused as fused_selected
-from nsa.testing import Problem
 from nsa.tests import fused_twin
 from nsa.tests.kernel_cases import CHUNKS, DEVICE, SMALL, judge
+from nsa.tests.testing import Problem
 
 pytestmark = pytest.mark.triton
 

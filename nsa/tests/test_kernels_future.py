@@ -18,8 +18,8 @@ from nsa import NSAConfig, nsa_attention, reference
 from nsa.kernels.ranges.attention import of_compressed, of_window
 from nsa.kernels.ranges.forward import ranges_forward
 from nsa.kernels.selected.forward import selected_forward
-from nsa.testing import Problem, assert_close
 from nsa.tests.kernel_cases import DEVICE, by_descriptor
+from nsa.tests.testing import Problem, assert_close
 
 pytestmark = pytest.mark.triton
 

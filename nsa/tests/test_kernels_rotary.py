@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from nsa import ops, reference
-from nsa.testing import assert_outcome, expect_route, outcome
 from nsa.tests.kernel_cases import DEVICE, DTYPES, SLOW
+from nsa.tests.testing import assert_outcome, expect_route, outcome
 
 pytestmark = pytest.mark.triton
 

@@ -14,8 +14,8 @@ from nsa.kernels.ranges.attention import of_compressed
 from nsa.kernels.ranges.forward import ranges_forward
 from nsa.kernels.selection import select, shares
 from nsa.kernels.selection.select import select_blocks
-from nsa.testing import Problem, assert_selection
 from nsa.tests.kernel_cases import CASES, CHUNKS, DEVICE, SMALL, by_descriptor, chunk, problems
+from nsa.tests.testing import Problem, assert_selection
 
 pytestmark = pytest.mark.triton
 

@@ -14,7 +14,6 @@ from nsa.kernels.common.backward_preprocess import backward_preprocess
 from nsa.kernels.ranges.attention import of_window, window_attention
 from nsa.kernels.ranges.backward import ranges_backward
 from nsa.kernels.ranges.forward import ranges_forward
-from nsa.testing import Problem, assert_close
 from nsa.tests.kernel_cases import (
     CASES,
     CHUNKS,
@@ -27,6 +26,7 @@ from nsa.tests.kernel_cases import (
     judge,
     problems,
 )
+from nsa.tests.testing import Problem, assert_close
 
 pytestmark = pytest.mark.triton
 

@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nsa import NativeSparseAttention, NSACache, NSAConfig, reference, routing
 from nsa.rope import frequencies, rotate
@@ -139,6 +139,33 @@ def test_low_precision_and_autocast() -> None:
         torch.testing.assert_close(attention(x, cache).float(), expected, rtol=0.1, atol=0.1)
     half = attention.to(torch.bfloat16)
     assert half(x.bfloat16(), half.new_cache(2)).dtype == torch.bfloat16
+
+
+class Packed(nn.Module):
+    """As PyTorch's quantised Linear: its weight is a method, and no parameter."""
+
+    def __init__(self, of: nn.Linear) -> None:
+        super().__init__()
+        self._of, self.in_features = [of], of.in_features
+
+    def weight(self) -> Tensor:
+        return self._of[0].weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._of[0](x)
+
+
+@pytest.mark.parametrize("phi", ["mean", "mlp"])
+def test_a_quantised_layer_has_a_cache(phi: str) -> None:
+    attention, x = layer(phi=phi).float(), tokens(20).float()
+    expected = attention(x)
+    for name, module in list(attention.named_children()):
+        if isinstance(module, nn.Linear):
+            setattr(attention, name, Packed(module))
+    with torch.no_grad():
+        cache = attention.new_cache(2)
+        found = torch.cat([attention(x[:, :13], cache), attention(x[:, 13:], cache)], dim=1)
+    torch.testing.assert_close(found, expected)
 
 
 def test_arguments_are_stronger_than_flags() -> None:

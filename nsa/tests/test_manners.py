@@ -14,9 +14,9 @@ import torch
 
 import nsa
 from nsa import NativeSparseAttention, NSAConfig, explain_routing, nsa_attention, nsa_decode, ops, reference
-from nsa.testing import Problem, assert_close
 from nsa.tests.decoding import SMALL, Inputs
 from nsa.tests.following import Following
+from nsa.tests.testing import Problem, assert_close
 
 ROOT = Path(nsa.__file__).parents[1]
 WITH_CONFIG = [

@@ -68,5 +68,10 @@ def test_refusals() -> None:
         LMConfig(attention="linear")
     with pytest.raises(ValueError, match="use_cache=False"):
         generate(model(attention="dense"), tokens(3), 1)
-    with pytest.raises(ValueError, match="with a token at least"):
-        generate(model(), tokens(0), 1)
+    with pytest.raises(ValueError, match="LMConfig: dim must be at least 1, got 0"):
+        LMConfig(dim=0)
+    for prompt in (tokens(0), tokens(3).float()):
+        with pytest.raises(ValueError, match=r"must be integers .* with a token at least"):
+            generate(model(), prompt, 1)
+    with pytest.raises(ValueError, match="length must be at least 0, got -1"):
+        generate(model(), tokens(3), -1)

@@ -16,8 +16,8 @@ from nsa import blocks, flags, host, nsa_attention, reference, routing
 from nsa.kernels.compression import mean
 from nsa.kernels.ranges.key_ranges import KeyRanges, pack
 from nsa.plans import PLANS
-from nsa.testing import need_cuda
 from nsa.tests.kernel_cases import DEVICE, SLOW, SMALL
+from nsa.tests.testing import need_cuda
 
 pytestmark = pytest.mark.triton
 HERE = torch.empty(0, device=DEVICE).device

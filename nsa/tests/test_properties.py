@@ -18,9 +18,9 @@ from torch import Tensor
 
 from nsa import NSACache, NSAConfig, nsa_attention, nsa_decode, reference
 from nsa.bench.judge import REHEARSALS, Operation, allowance, judge, sampled_rows
-from nsa.testing import Problem, assert_close, expect_route
 from nsa.tests.kernel_cases import DEVICE, SLOW
 from nsa.tests.strategies import CONFIGS, edge_lengths
+from nsa.tests.testing import Problem, assert_close, expect_route
 
 pytestmark = pytest.mark.triton
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nsa import NSAConfig, reference
 from nsa.phi import MlpPhi, WeightedPhi
-from nsa.testing import Problem
+from nsa.tests.testing import Problem
 
 CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=3, w=7)
 PROBLEM = Problem(CONFIG, tokens=50, batch=2, kv_heads=2, group_size=3, dk=8, dv=4, dtype=torch.float64)

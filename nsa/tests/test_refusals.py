@@ -65,6 +65,8 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: ops.compressed_attention(Q, K_CMP[..., :6], V_CMP, CONFIG), "q and k_cmp must agree in B and Dk"),
     (lambda: ops.compressed_attention(Q, K_CMP, V_CMP[:, :3], CONFIG), r"k_cmp and v_cmp must agree in \[B,Tk,Hkv\]"),
     (lambda: window(Q.to_sparse()), "q must be a dense tensor, got torch.sparse_coo"),
+    (lambda: window(cu_seqlens=borders(0, 20).to_sparse()), "cu_seqlens must be a dense tensor, got torch.sparse_coo"),
+    (lambda: window(torch.nested.as_nested_tensor([Q[0]])), "q must be a dense tensor, got nested"),
     (lambda: window(q_start=torch.tensor([0]), cu_seqlens=borders(0, 20)), "not both"),
     (lambda: ops.compressed_attention(Q, K_CMP[:, :3], V_CMP[:, :3], CONFIG), "must hold 4 compressed tokens, got 3"),
     (lambda: ops.select_blocks(Q, K, CONFIG), "must hold 4 compressed tokens, got 20"),

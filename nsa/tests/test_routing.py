@@ -15,8 +15,8 @@ from nsa.device import device_name
 from nsa.routing import registry
 from nsa.routing.policy import decide
 from nsa.routing.record import paused
-from nsa.testing import Problem, expect_route
 from nsa.tests.decoding import SMALL, Inputs
+from nsa.tests.testing import Problem, expect_route
 
 CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20)
 PROBLEM = Problem(CONFIG, tokens=40, kv_heads=2, group_size=2)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from nsa.testing import Problem, assert_parity, expect_route
 from nsa.tests.strategies import problems
+from nsa.tests.testing import Problem, assert_parity, expect_route
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from nsa import NSAConfig, nsa_attention
-from nsa.testing import Problem, assert_parity, expect_route, need_cuda, outcome
+from nsa.tests.testing import Problem, assert_parity, expect_route, need_cuda, outcome
 
 pytestmark = pytest.mark.cuda
 CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20)

@@ -13,8 +13,16 @@ from nsa import NSAConfig, blocks, nsa_attention, ops, reference
 from nsa.fallback import chunks
 from nsa.fallback import torch as backend
 from nsa.phi import MlpPhi, Phi, WeightedPhi
-from nsa.testing import Problem, assert_close, assert_outcome, assert_parity, assert_selection, expect_route, outcome
 from nsa.tests.strategies import problems
+from nsa.tests.testing import (
+    Problem,
+    assert_close,
+    assert_outcome,
+    assert_parity,
+    assert_selection,
+    expect_route,
+    outcome,
+)
 
 CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20)
 PROBLEM = Problem(CONFIG, tokens=75, batch=2, kv_heads=2, group_size=2, dk=8, dv=4)

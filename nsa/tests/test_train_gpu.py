@@ -11,7 +11,7 @@ import torch
 from nsa import NSAConfig, flags
 from nsa.bench import options, train
 from nsa.models import LMConfig
-from nsa.testing import expect_route, need_cuda
+from nsa.tests.testing import expect_route, need_cuda
 
 pytestmark = pytest.mark.cuda
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from nsa import flags, ops, reference
-from nsa.testing import Problem, assert_outcome, expect_route, need_cuda, outcome
 from nsa.tests.test_triton_sel_parity_gpu import CONFIG, PROBLEM, SHAPES
+from nsa.tests.testing import Problem, assert_outcome, expect_route, need_cuda, outcome
 
 pytestmark = pytest.mark.cuda
 

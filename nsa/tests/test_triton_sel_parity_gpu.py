@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from nsa import NSAConfig, flags, ops, reference
-from nsa.testing import Problem, assert_close, expect_route, need_cuda
+from nsa.tests.testing import Problem, assert_close, expect_route, need_cuda
 
 pytestmark = pytest.mark.cuda
 CONFIG = NSAConfig(l=32, d=16, l_sel=64, n_sel=4, w=64)

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from nsa import NSACache, nsa_attention, ops, reference
 from nsa.kernels.selected import tile_scheduler
-from nsa.testing import Outcome, Problem, assert_close, assert_outcome, outcome
 from nsa.tests.kernel_cases import DEVICE, SMALL
 from nsa.tests.test_kernels_selected import SCHEDULES
+from nsa.tests.testing import Outcome, Problem, assert_close, assert_outcome, outcome
 
 pytestmark = pytest.mark.triton
 

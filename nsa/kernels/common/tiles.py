@@ -11,11 +11,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from nsa.kernels.common.launch import VERSION
+
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 LOW = tl.constexpr(-1.0e30)  # below every logit, and finite: the difference of two of them is 0, not NaN
 
-LOADS_CHAIN = tl.constexpr(tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 3))
+LOADS_CHAIN = tl.constexpr(VERSION >= (3, 3))
 """Whether Triton's pipeliner takes loads whose mask or address another step of the loop has loaded."""
 
 
