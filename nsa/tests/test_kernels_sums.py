@@ -17,9 +17,9 @@ from nsa.config import NSAConfig
 from nsa.kernels.ranges import fused
 from nsa.kernels.selection import select, shares, sums
 from nsa.kernels.tuning.lookup import Tile
-from nsa.testing import Problem, assert_selection
 from nsa.tests import sums_twin
 from nsa.tests.kernel_cases import DEVICE
+from nsa.tests.testing import Problem, assert_selection
 
 pytestmark = pytest.mark.triton
 
