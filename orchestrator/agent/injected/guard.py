@@ -10,25 +10,25 @@ import atexit
 import os
 import sys
 
-from .ancestors import Origin
-from .checks import Checks
-from .commands import Commands
-from .comparisons import Comparisons
-from .compiled import Compiled
-from .cuda import CudaWork
-from .ends import End
-from .environments import MadeEnvironments
+from .checks.comparisons import Comparisons
+from .checks.records import Checks
 from .frames import importing
 from .hooks import missed, replace, watch
-from .idle import IdleTests
-from .imports import Imports
-from .kernels import Launches
-from .lost import Lost
-from .notebooks import Notebooks
-from .other_runners import OtherRunners
-from .programs import Programs
+from .imports.provenance import Imports
+from .kernels.compiled import Compiled
+from .kernels.cuda import CudaWork
+from .kernels.launches import Launches
+from .processes.ancestors import Origin
+from .processes.commands import Commands
+from .processes.ends import End
+from .processes.environments import MadeEnvironments
+from .processes.lost import Lost
+from .processes.notebooks import Notebooks
+from .programs.dropped import Programs
+from .programs.idle import IdleTests
+from .programs.substitutes import Substitutes
+from .runners.other_runners import OtherRunners
 from .stage import Config, Notes, moved_up, read_config, stack_signal, started_by, test_around
-from .substitutes import Substitutes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Guard:
         for each in watching:
             self._when_imported(each.after_import)
         for target in config.all("kill"):
-            from . import sabotage
+            from .sabotage import target as sabotage
 
             harmless = bool(config.all("noticed"))  # a control
             self._when_imported(sabotage.after_import(target, self.notes, harmless=harmless))
@@ -223,7 +223,7 @@ def installed() -> Guard:
 
 def run_displaced_sitecustomize(own: str) -> None:
     """Run the sitecustomize that the one in the folder `own` keeps from being found."""
-    from _frozen_importlib_external import PathFinder  # as in `checks`
+    from _frozen_importlib_external import PathFinder  # as in `hooks`
 
     spec = PathFinder.find_spec("sitecustomize", [p for p in sys.path if os.path.realpath(p) != os.path.realpath(own)])
     if spec is not None and spec.loader is not None:
