@@ -10,10 +10,9 @@ import builtins
 import gc
 import os
 import sys
-from types import FunctionType, ModuleType
 
+from ..files import read
 from ..hooks import compile_by, replace
-from ..source.files import read
 from ..stage import test_around
 from .comparisons import is_list_of_truths
 from .due import Due
@@ -22,13 +21,15 @@ from .stand_ins import StandIns, code_behind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import CodeType, FrameType
+    from types import CodeType, FrameType, FunctionType, ModuleType
     from typing import Any, Callable, Iterator
 
     from ..marks.callees import Spec
     from ..marks.facts import Facts
     from ..stage import Config, Notes
     from .pending import Pending
+else:  # as in `stand_ins`
+    FunctionType, ModuleType = type(lambda: None), type(sys)
 
 _DEEPEST = 20_000  # frames, of which a level of the source takes four; what Python compiles has some 3,000 levels
 _COMPARING = ("torch.testing", "numpy", "pandas", "unittest", "_pytest")

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import os
 import sys
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType
 
+from ..files import read
 from ..frames import codes_in, importing, local
-from ..source.files import read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import CodeType, FrameType
+    from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodDescriptorType, ModuleType
     from typing import Any, Iterable, Iterator, Sequence
 
     from ..marks.callees import Spec
     from .records import Checks
+else:  # `types` itself would cost more than all the rest
+    FunctionType, ModuleType = type(lambda: None), type(sys)
+    BuiltinFunctionType, MethodDescriptorType = type(len), type(str.join)
 
 _UNKNOWN: Any = object()
 _constant: dict[CodeType, bool] = {}

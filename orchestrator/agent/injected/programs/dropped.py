@@ -13,10 +13,10 @@ import builtins
 import os
 import sys
 
+from ..files import read
 from ..frames import is_of
 from ..hooks import compile_by, tell, watch
 from ..processes.inner import CHECKING
-from ..source.files import read
 from ..stage import test_around
 
 TYPE_CHECKING = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ..source.files import read
+from ..files import read
 from ..stage import test_around
 
 TYPE_CHECKING = False

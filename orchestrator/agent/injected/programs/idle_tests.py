@@ -8,8 +8,8 @@ import ast
 import re
 from typing import Any, Iterable, Iterator
 
+from ..files import read
 from ..marks.assertions import mark
-from ..source.files import read
 from ..source.syntax import DEFINITIONS, FUNCTIONS, first_line, names_in, parsed
 
 _LOOKS_FOR_TESTS = (

@@ -75,18 +75,9 @@ class OtherRunners:
             "doctest": self._watch_doctest,
             "twisted.trial.reporter": self._watch_trial,
         }
+        compile_by(_calling_doctest)
 
-    def start(self) -> None:
-        """`python -m doctest` runs the module's text under another name: have it call the module, which is watched."""
-
-        def calling(loader: Any, name: str) -> CodeType | None:
-            asks = outside(_getframe()) if name == "doctest" else None
-            is_program = asks is not None and is_of(asks, "runpy")
-            return compile(_DOCTEST, loader.path, "exec", dont_inherit=True) if is_program else None
-
-        compile_by(calling)
-
-    def tell_end(self) -> None:
+    def tell(self) -> None:
         """The process ends, and its session with it."""
         if self._session is not None and self._session.is_own:
             missing = list(self._unittests.not_run())
@@ -327,6 +318,13 @@ class _Part:
         if error is not None:
             self._running.raised(error, expected=bool(self._outcome.expecting_failure))
         return self._inner.__exit__(kind, error, traceback)
+
+
+def _calling_doctest(loader: Any, name: str) -> CodeType | None:
+    """`python -m doctest` runs the module's text under another name: have it call the module, which is watched."""
+    asks = outside(_getframe()) if name == "doctest" else None
+    is_program = asks is not None and is_of(asks, "runpy")
+    return compile(_DOCTEST, loader.path, "exec", dont_inherit=True) if is_program else None
 
 
 def _note_asked(frame: FrameType, result: Any, *_: Any) -> None:

@@ -20,8 +20,8 @@ from typing import Any, Collection, Dict, Iterable, Iterator, List, Mapping, Nam
 import pytest
 
 from ..checks.reached import reached
+from ..files import read
 from ..marks.assertions import mark
-from ..source.files import read
 from ..source.syntax import FUNCTIONS, first_line, name_of, parsed
 from .misnamed import is_named, is_nearly_hook, is_nearly_test, names_in
 

@@ -1,1 +1,1 @@
-"""What is read from the source of a program, without running it; all but `files` take `ast`."""
+"""What is read from the source of a program, without running it: all take `ast`."""
