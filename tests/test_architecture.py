@@ -42,7 +42,7 @@ STOREYS = (
 # Of what enters a stage's processes, by the same rule; the modules that enter, `guard` and the plugin, may use all.
 INJECTED = "agent/injected/"
 INJECTED_STOREYS = (
-    ("frames", "hooks", "stage"),
+    ("files", "frames", "hooks", "stage"),
     ("source",),
     ("imports", "marks"),
     ("checks",),
