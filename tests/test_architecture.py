@@ -39,20 +39,31 @@ STOREYS = (
     ("cli",),
     ("__main__",),
 )
+# Of what enters a stage's processes, by the same rule; the modules that enter, `guard` and the plugin, may use all.
+INJECTED = "agent/injected/"
+INJECTED_STOREYS = (
+    ("files", "frames", "hooks", "stage"),
+    ("source",),
+    ("imports", "marks"),
+    ("checks",),
+    ("processes",),
+    ("kernels", "programs", "runners"),
+    ("sabotage",),
+)
 LEVEL = {room: level for level, rooms in enumerate(STOREYS) for room in rooms}
 ON_THE_POD = set(bundle.SHIPPED)
 # Files that run in Pythons of their own: they know nothing of the package that they came in.
 LONERS = {"agent/env/verify.py", "agent/env/triton_kernel.py"}
 FOREIGN = {
     "agent/injected/pytest_plugin.py": {"pytest"},
-    "agent/injected/attempt.py": {"pytest"},
-    "agent/injected/junit.py": {"pytest"},
-    "agent/injected/written.py": {"pytest"},
-    "agent/injected/spoil.py": {"numpy", "torch"},  # where a process has them
+    "agent/injected/sabotage/attempt.py": {"pytest"},
+    "agent/injected/runners/junit.py": {"pytest"},
+    "agent/injected/runners/written.py": {"pytest"},
+    "agent/injected/sabotage/spoil.py": {"numpy", "torch"},  # where a process has them
     "agent/env/triton_kernel.py": {"triton"},
 }
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
-LONERS |= {module for module in MODULES if module.startswith(("agent/injected/", "agent/offered/"))}
+LONERS |= {module for module in MODULES if module.startswith((INJECTED, "agent/offered/"))}
 
 
 def imports(module: str) -> Iterator[tuple[str, ...]]:
@@ -61,7 +72,7 @@ def imports(module: str) -> Iterator[tuple[str, ...]]:
         if isinstance(node, ast.Import):
             yield from (tuple(alias.name.split(".")) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            if node.level == 1 and module.startswith(("shared/vendor/", "agent/injected/")):
+            if module.startswith(("shared/vendor/", INJECTED)) and node.level in (1, module.count("/") - 1):
                 continue
             assert node.level == 0, f"{module}: relative imports hide which room is entered"
             name = tuple((node.module or "").split("."))
@@ -83,6 +94,22 @@ def test_imports_lead_down(module: str) -> None:
         if parts[0] == "orchestrator" and parts[1] in LEVEL and parts[1] != here:
             assert LEVEL[parts[1]] < LEVEL[here], f"{module} enters {'.'.join(parts)}"
             assert here in ON_THE_POD or parts[1] != "agent", f"{module} of the laptop reaches into the agent"
+
+
+def inner_imports(module: str) -> Iterator[str]:
+    """What a `module` that is injected enters of its package, by relative imports alone: it has another name there."""
+    to_the_top = module.removeprefix(INJECTED).count("/") + 1
+    for node in ast.walk(ast.parse((ROOT / module).read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level == to_the_top:
+            yield from [node.module.split(".")[0]] if node.module else (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module.startswith(INJECTED)])
+def test_imports_of_what_is_injected_lead_down(module: str) -> None:
+    level = {room: level for level, rooms in enumerate(INJECTED_STOREYS) for room in rooms}
+    here, top = room(module.removeprefix(INJECTED)), len(INJECTED_STOREYS)
+    assert here in level or here in ("__init__", "guard", "pytest_plugin")
+    assert all(level.get(entered, top) < level.get(here, top + 1) for entered in inner_imports(module))
 
 
 @pytest.mark.parametrize("module", [module for module in MODULES if room(module) in ON_THE_POD])

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List
 
-from orchestrator.agent.injected.other_runners import RUNNER
+from orchestrator.agent.injected.runners.other_runners import RUNNER
 from orchestrator.agent.injected.stage import FILE
 from orchestrator.agent.layout import Layout
 from orchestrator.shared.files import Refused, open_inside, walk

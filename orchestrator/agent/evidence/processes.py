@@ -22,7 +22,7 @@ _NAME_LENGTH = 15
 
 
 class End(NamedTuple):
-    """A process that returned `code`; `asks`, `cut_short` and `hidden` are as `injected/ends.py` says."""
+    """A process that returned `code`; `asks`, `cut_short` and `hidden` are as `injected/processes/ends.py` says."""
 
     pid: int
     code: int

@@ -6,7 +6,7 @@ import os
 import time
 from typing import Callable, Iterable
 
-from orchestrator.agent.injected.cuda import has_context
+from orchestrator.agent.injected.kernels.cuda import has_context
 
 # CUDA takes longer than that to begin, so that none is missed; a look costs milliseconds.
 _PAUSE_S = 0.2

@@ -1,4 +1,4 @@
-"""The one way in which a file is looked at; `syntax`, which has the rest, takes `ast`."""
+"""The one way in which a file is looked at; `source`, which asks what stands in it, takes `ast`."""
 
 
 def read(file: str) -> bytes:

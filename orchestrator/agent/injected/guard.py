@@ -10,25 +10,21 @@ import atexit
 import os
 import sys
 
-from .ancestors import Origin
-from .checks import Checks
-from .commands import Commands
-from .comparisons import Comparisons
-from .compiled import Compiled
-from .cuda import CudaWork
-from .ends import End
-from .environments import MadeEnvironments
+from .checks.comparisons import Comparisons
+from .checks.records import Checks
 from .frames import importing
-from .hooks import missed, replace, watch
-from .idle import IdleTests
-from .imports import Imports
-from .kernels import Launches
-from .lost import Lost
-from .notebooks import Notebooks
-from .other_runners import OtherRunners
-from .programs import Programs
+from .hooks import missed, replace, tell, watch
+from .imports.provenance import Imports
+from .kernels.cuda import CudaWork
+from .kernels.launches import Launches
+from .processes.ancestors import Origin
+from .processes.ends import End
+from .processes.environments import MadeEnvironments
+from .processes.lost import Lost
+from .programs.dropped import Programs
+from .programs.idle import IdleTests
+from .programs.substitutes import Substitutes
 from .stage import Config, Notes, moved_up, read_config, stack_signal, started_by, test_around
-from .substitutes import Substitutes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,20 +55,18 @@ class Guard:
         self._end = End(config, self.notes)
         self._lost = Lost(self.checks, self._end)
         self._idle = IdleTests(self.checks.tree, self.notes)
-        self._runners = OtherRunners(config, self.checks, self.test, is_bare=self.origin.is_bare)
         self._programs = Programs(self.checks.tree, self._lost.inner, self._end, self.notes)
-        self._compiled = Compiled(self.checks, self.notes)
         lost = self._lost
         made = MadeEnvironments(config)  # before what asks who has started a process
-        others = (Comparisons(self.checks), Commands(self.checks), Notebooks(self.notes), self._compiled)
-        watching = (made, self._launches, self.checks, *others, lost, lost.children, lost.inner, self._runners)
+        watching = (made, self._launches, self.checks, Comparisons(self.checks), lost, lost.children, lost.inner)
         self._after_import: dict[str, list[Callable[[ModuleType], None]]] = {}
+        self._late: dict[Callable[[Guard], Any], Any] = {}
         self._when_imported({"_pytest.config": self._watch_sessions, "coverage.inorout": _leave_out_of_coverage})
         self._when_imported({"torch._dynamo.trace_rules": lambda rules: rules.add(__name__.partition(".")[0])})
         for each in watching:
             self._when_imported(each.after_import)
         for target in config.all("kill"):
-            from . import sabotage
+            from .sabotage import target as sabotage
 
             harmless = bool(config.all("noticed"))  # a control
             self._when_imported(sabotage.after_import(target, self.notes, harmless=harmless))
@@ -88,6 +82,8 @@ class Guard:
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         """Look up `name` as the finders after this one will, if something is to be done after its import."""
         self._imports.begins(name)
+        if name in _LATE:
+            tell(self._bring, name)
         is_watched = name in self._after_import
         if not is_watched and name.partition(".")[0] not in self._own:
             return None
@@ -101,6 +97,13 @@ class Guard:
         if is_watched:
             _call_after(found.loader, lambda module: self._has_imported(name, module))
         return found
+
+    def _bring(self, name: str) -> None:
+        """Make who waits for the module `name`, once."""
+        make = _LATE[name]
+        if make not in self._late:
+            self._late[make] = made = make(self)
+            self._when_imported(made.after_import)
 
     def _has_imported(self, name: str, module: ModuleType) -> None:
         for hook in self._after_import.pop(name, ()):
@@ -148,7 +151,7 @@ class Guard:
         """Write down what is known so far: the process, or its session, ends."""
         self._imports.look_at_all()
         self._note_work()
-        self._compiled.tell()
+        self._tell_of(_compiled)
         for session in self._sessions:
             if session.pluginmanager.is_blocked(PLUGIN):
                 wrong = "the agent's plugin was kept out of a pytest session"
@@ -157,6 +160,10 @@ class Guard:
     def _note_work(self) -> None:
         self._launches.note()
         self._cuda.note(self.test(), at_end=True)
+
+    def _tell_of(self, make: Callable[[Guard], Any]) -> None:
+        if make in self._late:
+            self._late[make].tell()
 
     def _note_begin(self) -> None:
         self.notes.write(f'{{"loaded": {os.getpid()}}}')
@@ -169,14 +176,15 @@ class Guard:
         atexit.register(self.note_all)
         atexit.register(self._idle.tell)
         os.register_at_fork(after_in_child=self._note_begin)
-        atexit.register(self._runners.tell_end)
+        atexit.register(self._tell_of, _other_runners)
         os.register_at_fork(after_in_child=self._launches.forget)
         os.register_at_fork(after_in_child=self.checks.after_child_starts)
         self.checks.start()
-        self._runners.start()
         self._lost.start()
         self._programs.start()
         watch(os, "_exit", before=self._leaves)
+        for name in _LATE.keys() & sys.modules.keys():
+            self._bring(name)
         for name in self._after_import.keys() & sys.modules.keys():  # what Python itself has loaded by now
             self._has_imported(name, sys.modules[name])
 
@@ -185,7 +193,7 @@ class Guard:
         self._note_work()
         self._imports.look_at_new()
         self._end.leaves_by(status)
-        self._runners.tell_end()
+        self._tell_of(_other_runners)
 
     def _watch_sessions(self, pytest_config: Any) -> None:
         """Have the agent's plugin in every session, whatever PYTEST_PLUGINS and the arguments say."""
@@ -200,6 +208,46 @@ class Guard:
             self.notes.write(f'{{"handled_by": {os.getpid()}}}')
         self._sessions.append(config)
         config.pluginmanager.register(pytest_plugin, PLUGIN)
+
+
+_LATE: dict[str, Callable[[Guard], Any]] = {}
+"""What makes those who watch modules that few processes import, by the names of these."""
+
+
+def _late(*names: str) -> Callable[[Callable[[Guard], Any]], Callable[[Guard], Any]]:
+    def made_for(make: Callable[[Guard], Any]) -> Callable[[Guard], Any]:
+        _LATE.update(dict.fromkeys(names, make))
+        return make
+
+    return made_for
+
+
+@_late("click.testing", "_pytest.recwarn")
+def _commands(guard: Guard) -> Any:
+    from .processes.commands import Commands
+
+    return Commands(guard.checks)
+
+
+@_late("IPython.core.interactiveshell")
+def _notebooks(guard: Guard) -> Any:
+    from .processes.notebooks import Notebooks
+
+    return Notebooks(guard.notes)
+
+
+@_late("torch._dynamo", "torch._dynamo.symbolic_convert")
+def _compiled(guard: Guard) -> Any:
+    from .kernels.compiled import Compiled
+
+    return Compiled(guard.checks, guard.notes)
+
+
+@_late("unittest.case", "unittest.suite", "unittest.result", "doctest", "twisted.trial.reporter")
+def _other_runners(guard: Guard) -> Any:
+    from .runners.other_runners import OtherRunners
+
+    return OtherRunners(guard.config, guard.checks, guard.test, is_bare=guard.origin.is_bare)
 
 
 def install() -> None:
@@ -223,7 +271,7 @@ def installed() -> Guard:
 
 def run_displaced_sitecustomize(own: str) -> None:
     """Run the sitecustomize that the one in the folder `own` keeps from being found."""
-    from _frozen_importlib_external import PathFinder  # as in `checks`
+    from _frozen_importlib_external import PathFinder  # as in `hooks`
 
     spec = PathFinder.find_spec("sitecustomize", [p for p in sys.path if os.path.realpath(p) != os.path.realpath(own)])
     if spec is not None and spec.loader is not None:

@@ -18,12 +18,12 @@ from unittest import SkipTest
 import pytest
 
 from . import guard as guards
-from . import junit
-from .attempt import Attempt, Stop, noticed_in, quickest
-from .events import Events, file_of_its_own
+from .runners import junit
+from .runners.events import Events, file_of_its_own
+from .runners.why import why
+from .runners.written import NO_TESTS_IN, code_of, ignored, not_collected
+from .sabotage.attempt import Attempt, Stop, noticed_in, quickest
 from .stage import TEST_VARIABLE, encoded, test_around
-from .why import why
-from .written import NO_TESTS_IN, code_of, ignored, not_collected
 
 _Hook = TypeVar("_Hook", bound=Callable[..., Any])
 Wrapper = Generator[None, Any, Any]

@@ -10,8 +10,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` itself would cost more than all the rest
     from typing import Any, Callable, Iterable, Mapping
 
+FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+"""Around this package: what the agent brings into a stage's processes."""
 FILE = "stage"
-"""Beside this package: lines of `key=value`, a key may come again."""
+"""In that folder: lines of `key=value`, a key may come again."""
 HIGH_FD = 100
 MARK = "NSA_POD_RUN"
 """In every stage's environment variables; processes that carry a run's mark are that run's, whoever their parent is."""
@@ -71,9 +73,8 @@ class Config:
 
 def read_config() -> Config | None:
     """Of the stage that this process belongs to; None where nobody left one."""
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     try:
-        with open(os.path.join(folder, FILE), encoding="utf-8", errors="surrogateescape") as f:
+        with open(os.path.join(FOLDER, FILE), encoding="utf-8", errors="surrogateescape") as f:
             return Config(f.read())
     except OSError:
         return None

@@ -11,7 +11,7 @@ import pkgutil
 import shutil
 from pathlib import Path
 from types import ModuleType
-from typing import Dict, Iterable, List, Mapping, Optional, Union
+from typing import Dict, Iterable, Mapping, Optional, Union
 
 from orchestrator.agent import injected, offered
 from orchestrator.agent.env.thin_venv import ThinVenv
@@ -45,10 +45,8 @@ class Injection:
         self.venv = ThinVenv(places.venv, interpreter)
         package = places.injected / PACKAGE
         package.mkdir(parents=True, exist_ok=True)  # a run that is gone on with has it
-        own = {
-            **_copied(injected, ["__init__", *_modules(injected)], package),
-            **_copied(offered, _modules(offered), places.injected),
-        }
+        (package / "__init__.py").touch()
+        own = {**_copied(injected, package), **_copied(offered, places.injected)}
         exit_codes.install(places.injected)
         (places.injected / "sitecustomize.py").write_text(_SITECUSTOMIZE.format(package=PACKAGE))
         bytecode.keep(interpreter, places.injected, own)
@@ -92,13 +90,17 @@ class Injection:
         )
 
 
-def _modules(package: ModuleType) -> List[str]:
-    return [module.name for module in pkgutil.iter_modules(package.__path__)]
-
-
-def _copied(package: ModuleType, names: Iterable[str], folder: Path) -> Dict[Path, str]:
-    """Write these modules of the package into `folder`: each file with the full name of the module that it is."""
-    copies = {folder / f"{name}.py": f"{package.__name__}.{name}" for name in names}
-    for path in copies:
-        path.write_bytes(pkgutil.get_data(package.__name__, path.name) or b"")
+def _copied(package: ModuleType, folder: Path) -> Dict[Path, str]:
+    """Write the modules of the package, and of those inside it, into `folder`: each file with the full name of the
+    module that it is.
+    """
+    copies = {}
+    above = f"{package.__name__}."
+    for module in pkgutil.walk_packages(package.__path__, above):
+        inner = module.name[len(above) :].replace(".", "/")
+        file = f"{inner}/__init__.py" if module.ispkg else f"{inner}.py"
+        path = folder / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(pkgutil.get_data(package.__name__, file) or b"")
+        copies[path] = module.name
     return copies

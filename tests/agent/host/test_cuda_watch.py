@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent.host.cuda_watch import CudaWatch
-from orchestrator.agent.injected import cuda
+from orchestrator.agent.injected.kernels import cuda
 
 
 @pytest.mark.process

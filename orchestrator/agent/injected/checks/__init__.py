@@ -1,0 +1,1 @@
+"""The checks that ran, in which test, and whether they could fail."""

@@ -1,0 +1,195 @@
+"""Comparisons that cannot fail: of nothing, of a thing with itself, of NaN with NaN, with too much tolerance; and those
+that fail in a program.
+"""
+
+from __future__ import annotations
+
+from ..hooks import watch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType, ModuleType
+    from typing import Any, Callable
+
+    from .records import Checks
+
+_WATCHED = {
+    "torch.testing": ("assert_close", "assert_allclose"),
+    "numpy.testing": (
+        "assert_allclose", "assert_array_equal", "assert_equal", "assert_almost_equal", "assert_array_almost_equal",
+    ),
+    "pandas.testing": ("assert_frame_equal", "assert_series_equal", "assert_index_equal"),
+}  # fmt: skip
+_APPROX = ("_pytest.approx", "_pytest.python_api")  # of versions of pytest
+_OTHERS = {"numpy.testing": ("assert_array_less",)}
+"""Whose arguments are not looked at."""
+
+
+class Comparisons:
+    """Looks at what the comparisons of torch's and numpy's `testing` compare."""
+
+    def __init__(self, checks: Checks) -> None:
+        self._checks = checks
+        self.after_import: dict[str, Callable[[ModuleType], None]] = dict.fromkeys(_WATCHED, self._watch)
+        self.after_import.update(dict.fromkeys(_APPROX, self._watch_approx))
+        self.after_import["unittest.case"] = self._watch_case
+
+    def _watch(self, module: Any) -> None:
+        for name in _WATCHED[module.__name__]:
+            after = self._has_held_to_decimals if "almost_equal" in name else self._has_held
+            if module.__name__ == "pandas.testing":
+                after = self._has_held_of_two
+            watch(module, name, after=after, failed=self._failing(name))
+        for name in _OTHERS.get(module.__name__, ()):
+            watch(module, name, failed=self._failing(name))
+
+    def _failing(self, name: str) -> Callable[..., None]:
+        def failed(frame: FrameType, error: BaseException, *_: Any, **__: Any) -> None:
+            if isinstance(error, AssertionError):
+                self._checks.comparing(name, frame)
+
+        return failed
+
+    def _has_held(self, frame: FrameType, result: object, *operands: Any, **options: Any) -> None:
+        self._note(why_vacuous(*operands, **options))
+
+    def _has_held_of_two(self, frame: FrameType, result: object, *operands: Any, **options: Any) -> None:
+        """What pandas is given by its place behind both is no tolerance."""
+        self._note(why_vacuous(*operands[:2], **options))
+
+    def _has_held_to_decimals(
+        self, frame: FrameType, result: object, *operands: Any, decimal: Any = None, **options: Any
+    ) -> None:
+        left, right, *more = (
+            *operands,
+            *(options[name] for name in ("actual", "desired", "x", "y") if name in options),
+        )
+        self._note(why_vacuous(left, right, decimal=more[0] if more else decimal))
+
+    def _note(self, why: str | None) -> None:
+        if why:
+            self._checks.now.vacuous.append(why)
+
+    def _watch_case(self, case: Any) -> None:
+        def has_held(
+            frame: FrameType, result: None, test: Any, first: Any, second: Any, *args: Any, **named: Any
+        ) -> None:
+            given = dict(zip(("places", "msg", "delta"), args), **named)
+            self._note(why_vacuous(first, second, atol=given.get("delta"), decimal=given.get("places")))
+
+        def is_true(frame: FrameType, result: None, test: Any, expr: Any, msg: Any = None) -> None:
+            if type(expr) is type(msg) and not isinstance(expr, (bool, str)) and _differ(expr, msg):
+                self._checks.now.lost.append(f"assertTrue() took for its message what differs: {msg!r}"[:200])
+
+        watch(case.TestCase, "assertAlmostEqual", after=has_held)
+        watch(case.TestCase, "assertTrue", after=is_true)
+
+    def _watch_approx(self, module: Any) -> None:
+        """Of numbers: what of a sequence is compared, its elements, is compared within pytest."""
+
+        def equals(frame: FrameType, result: object, expected: Any, actual: Any) -> None:
+            if result is True and frame.f_globals.get("__name__") != module.__name__:
+                self._note(why_vacuous(actual, expected.expected, atol=expected.tolerance))
+
+        if hasattr(module, "ApproxScalar"):
+            watch(module.ApproxScalar, "__eq__", after=equals)
+
+
+def _differ(one: Any, other: Any) -> bool:
+    try:
+        return bool(one != other)
+    except Exception:  # arrays have no one answer
+        return False
+
+
+def is_list_of_truths(value: Any) -> bool:
+    """Of Python's or of numpy's."""
+    return type(value) in (list, tuple) and all(type(each).__name__ in ("bool", "bool_") for each in value)
+
+
+def why_vacuous(*operands: Any, **options: Any) -> str | None:
+    """Why a comparison that has held could not but hold, in a clause; it may be given any arguments."""
+    try:
+        return _why(*operands, **options)
+    except Exception:  # the comparison itself has held: its operands are of a kind that is not known here
+        return None
+
+
+def why_loose(side: Any, rtol: Any = None, atol: Any = None, **more: Any) -> str | None:
+    """The same of its tolerance alone, where no more than one side is at hand."""
+    rtol, atol = more.get("rel_tol", rtol), more.get("abs_tol", atol)
+    try:
+        of = _why_loose if hasattr(side, "shape") else _why_numbers
+        return of(side, side, rtol, atol)
+    except Exception:  # as above
+        return None
+
+
+def _why(left: Any, right: Any, rtol: Any = None, atol: Any = None, equal_nan: Any = None, **more: Any) -> str | None:
+    rtol, atol = more.get("rel_tol", rtol), more.get("abs_tol", atol)
+    if more.get("decimal") is not None:
+        atol = 0.5 * 10.0 ** -more["decimal"]
+    if left is right and isinstance(left, (list, dict)):
+        return "something is compared with itself"
+    if not (hasattr(left, "shape") and hasattr(right, "shape")):
+        return _why_numbers(left, right, rtol, atol)
+    if 0 in tuple(left.shape):
+        return "empty tensors are compared"
+    if left is right:
+        return "a tensor is compared with itself"
+    if _storage(left) is not None and _storage(left) == _storage(right):
+        return "a tensor is compared with itself"
+    kind = str(getattr(left, "dtype", ""))
+    if "float" not in kind and "complex" not in kind:
+        return None
+    if equal_nan is not False and _all_nan(left) and _all_nan(right):
+        return "both sides are NaN throughout"
+    return _why_loose(left, right, rtol, atol)
+
+
+def _why_numbers(left: Any, right: Any, rtol: Any, atol: Any) -> str | None:
+    if left != left and right != right:
+        return "both sides are NaN throughout"
+    if isinstance(right, (int, float)) and right and (rtol or atol):
+        return _too_loose(abs(float(right)), rtol, atol)
+    return None
+
+
+def _why_loose(left: Any, right: Any, rtol: Any, atol: Any) -> str | None:
+    """Only where a tolerance is given: to look at all data costs about as much as to compare them."""
+    if not atol and not (rtol and rtol >= 1):
+        return None
+    smaller, larger = sorted((_greatest(left), _greatest(right)))
+    if not smaller and atol and atol >= 1 and atol >= 2 * larger:  # no rounding of what is not zero is as large
+        smaller = larger
+    return _too_loose(smaller, rtol, atol)
+
+
+def _too_loose(size: float, rtol: Any, atol: Any) -> str | None:
+    """Zeros would have passed for data of this size; where the data are zeros, they are what is expected."""
+    allowed = float(atol or 0) + float(rtol or 0) * size
+    return (
+        f"the tolerance, {allowed:.3g}, is not below the data's own size, {size:.3g}" if allowed >= size > 0 else None
+    )
+
+
+def _storage(tensor: Any) -> Any:
+    """What tells whether two are the same memory."""
+    if hasattr(tensor, "data_ptr"):
+        return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), str(tensor.dtype)
+    interface = getattr(tensor, "__array_interface__", None)
+    return interface and (interface["data"], interface["shape"], interface["strides"], interface["typestr"])
+
+
+def _all_nan(tensor: Any) -> bool:
+    """The first element tells of almost all tensors that they are not."""
+    first = tensor.reshape(-1)[0]
+    return bool(first != first) and bool((tensor != tensor).all())
+
+
+def _greatest(tensor: Any) -> float:
+    if hasattr(tensor, "detach"):
+        tensor = tensor.detach()
+    size = abs(tensor).reshape(-1)
+    numbers = size[size == size]
+    return float(numbers.max()) if len(numbers) else 0.0

@@ -1,0 +1,138 @@
+"""What the marks beside assertions name (`marks.nodes.SEEN`), and what it makes of what they give it."""
+
+from __future__ import annotations
+
+import sys
+from sys import _getframe, exc_info  # bound here: a test may replace them while this is called
+
+from ..frames import drops_result
+from .comparisons import why_loose, why_vacuous
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .records import Checks
+
+_OF_SPAWN = "ProcessRaisedException"  # torch.multiprocessing's, with the traceback of the process as its text
+_NOT_ASSERTED = "a comparison came out false, and nothing asserts it"
+
+
+class Seen(type):
+    """The class of what they name, which is a class itself: `isinstance(KEY, SEEN)` notes the key, and is false."""
+
+    checks: Checks
+
+    def __instancecheck__(cls, key: Any) -> bool:
+        if key.__class__ is tuple:
+            try:
+                cls.checks.see(key, _getframe(1))
+            except Exception:  # of what it looked at: the test is not to see it
+                cls.checks.now.counts[key[0]] += 1
+        elif key[0] == "!":
+            cls.checks.now.swallowed.pop(key[1:], None)
+        elif key[0] == "*":
+            cls.checks.now.entered.add(key)
+        else:
+            cls.checks.now.counts[key] += 1
+        return False
+
+    def compared(cls, first: Any, *others: Any, **options: Any) -> None:
+        """Look at a comparison that has held: of a module's function, or a method's."""
+        operands = others if isinstance(first, type(sys)) else (first, *others)
+        why = why_vacuous(*operands, **options)
+        if why:
+            cls.checks.now.vacuous.append(why)
+
+    def compared_with(cls, side: Any, **options: Any) -> None:
+        """Look at one side of a comparison that has held."""
+        why = why_loose(side, **options)
+        if why:
+            cls.checks.now.vacuous.append(why)
+
+    def ordered(cls, *sides: Any) -> None:
+        if any(map(_is_nan, sides)):
+            cls.checks.now.vacuous.append("NaN is compared, which is never larger nor smaller")
+
+    def failing(cls) -> bool:
+        try:
+            cls.checks.failing(_getframe(1))
+        except Exception:  # whatever it meets: the program is not to see it
+            return False
+        return False
+
+    def compared_all(cls, side: Any) -> None:
+        """Look at one side of a comparison of which all elements have held."""
+        if hasattr(side, "dtype") and 0 in tuple(side.shape):
+            cls.checks.now.vacuous.append("empty tensors are compared")
+
+    def compared_slices(cls, left: Any, right: Any) -> None:
+        if type(left) is type(right) and isinstance(left, (list, tuple, str, bytes)) and not left:
+            cls.checks.now.vacuous.append("empty slices are compared")
+
+    def dropped(cls, value: Any, place: str) -> None:
+        """A comparison that is a statement of its own; one that has held could as well have been asserted."""
+        if any(map(_is_false, value if type(value) is list else (value,))):
+            cls.drops(_NOT_ASSERTED, place)
+
+    def dropped_of(cls, left: Any, right: Any, operator: str, place: str) -> None:
+        """Of two: if the tree itself compares things of two kinds, that it can may be all that is asked."""
+        import operator as operators
+
+        value = getattr(operators, operator)(left, right)
+        if left is not right and not cls.checks.compares_kinds(left, right, operator):
+            cls.dropped(value, place)
+
+    def told(cls, value: Any, place: str, expected: bool) -> Any:
+        """A comparison of which the test makes no more than words."""
+        if _is_false(value) is expected:
+            cls.checks.now.told.append(cls.checks.said(_NOT_ASSERTED, place))
+        return value
+
+    def made(cls, value: Any, place: str) -> None:
+        if isinstance(value, BaseException):
+            cls.loses(f"{type(value).__name__} is made, and not raised", place)
+
+    def made_up(cls, mock: Any, place: str, name: str) -> None:
+        if any(kind.__name__ == "NonCallableMock" for kind in type(mock).__mro__) and not _is_of_spec(mock, name):
+            cls.loses(f"{name} is no assertion, and a mock has made it up", place)
+
+    def drops(cls, what: str, place: str) -> None:
+        cls.checks.now.dropped.append(cls.checks.said(what, place))
+
+    def loses(cls, what: str, place: str) -> None:
+        cls.checks.now.lost.append(cls.checks.said(what, place))
+
+    def swallowed(cls, key: str, keeps_it: bool, answers: bool) -> None:
+        error = exc_info()[1]
+        if answers and not drops_result(_getframe(2)):
+            return
+        if isinstance(error, AssertionError) and cls.checks.raised_in_a_check(error, keeps_it=keeps_it):
+            text = str(error).partition("\n")[0][:200]
+            said = cls.checks.said("an AssertionError was caught and dropped", key)
+            cls.checks.now.swallowed[key] = f"{said}: {text}".rstrip(": ")
+        elif type(error).__name__ == _OF_SPAWN and not keeps_it and "\nAssertionError" in str(error):
+            cls.checks.now.swallowed[key] = cls.checks.said(
+                "an AssertionError of a process was caught and dropped", key
+            )
+
+
+def _is_false(value: Any) -> bool | None:
+    """What a comparison came to; it may be anything."""
+    try:
+        return not (value.all() if hasattr(value, "all") else value) and value is not None
+    except Exception:
+        return None
+
+
+def _is_nan(value: Any) -> bool:
+    """Of a number, or of an array of one."""
+    try:
+        return (isinstance(value, float) or hasattr(value, "dtype")) and bool(value != value)
+    except Exception:  # of several
+        return False
+
+
+def _is_of_spec(mock: Any, name: str) -> bool:
+    """Whether what a mock stands for has a method of that name."""
+    return name in (vars(mock).get("_mock_methods") or ())

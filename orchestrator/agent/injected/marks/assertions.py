@@ -1,0 +1,454 @@
+"""The marks beside the assertions of a file of tests, by which `checks` sees that they ran, and what is known of them.
+
+A mark is a statement on the line of what it marks, so that line numbers, tracebacks, coverage and pytest's own
+explanations stay as they are (`nodes` makes them).
+"""
+
+from __future__ import annotations
+
+import ast
+
+from ..source import statements
+from ..source.syntax import (
+    BLOCKS,
+    FUNCTIONS,
+    LOOPS,
+    PARTS,
+    SETS,
+    TRIES,
+    ByKind,
+    called,
+    first_line,
+    ids_in,
+    imports,
+    name_of,
+    targets_of,
+    walked,
+    within,
+)
+from .callees import Callees
+from .counterparts import must_not_raise
+from .facts import Facts, Function
+from .nodes import (
+    ASSERTED,
+    CALLED,
+    COMPLETED,
+    ENTERED,
+    JUMPS,
+    PAIR,
+    RETURNED,
+    THROUGH,
+    VACUOUS,
+    before_jumps,
+    call_seen,
+    constant,
+    is_seen,
+    or_fails,
+    place_of,
+    seen_mark,
+    swallow_mark,
+    with_dropped,
+    with_told,
+)
+from .truths import literals, why_method_holds, why_true
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Collection, Iterable, List, Sequence, Tuple
+
+    from .callees import Spec
+
+    Marks = Tuple[List[ast.stmt], List[ast.stmt]]  # before and after a statement
+
+_COPY = "something is compared with a copy of itself"
+# Methods that mocks do not have, and that any mock makes up: those of `assert_called_once` and others without the word.
+_MADE_UP = frozenset((
+    "called_once", "called_once_with", "called_with", "called_any", "any_call", "has_calls", "not_called", "has_awaits",
+    "awaited_once", "awaited_once_with", "awaited_with", "any_await", "not_awaited",
+))  # fmt: skip
+_LAZY = ("map", "filter", "functools.partial")
+_MATCHES = tuple(getattr(ast, name) for name in ("Match",) if hasattr(ast, name))
+_ORDERS = (ast.Lt, ast.Gt, ast.LtE, ast.GtE)
+_WATCHES = (ast.With, ast.AsyncWith, *TRIES)
+_SIMPLE = frozenset((ast.Assert, ast.Expr, *SETS, ast.Return, ast.Import, ast.ImportFrom))
+"""Statements that may be marked and hold no others."""
+_HELD = ByKind(lambda kind: [[n for n in names if n in kind._fields] for names in (BLOCKS, PARTS)])
+"""The fields of a node by which it holds statements, and those by which it holds others that do."""
+
+
+def mark(
+    module: ast.Module, source: bytes, path: str, names: Collection[str] = (), *, tell_failures: bool = False
+) -> Facts:
+    """Put marks beside the assertions of `module`, and say where they are; `names` are the tree's packages. Those that
+    fail say so before they do, with `tell_failures`.
+
+    A file that imports numba is left alone: what numba compiles must not hold them.
+    """
+    facts = Facts(path)
+    facts.is_known = b"numba" not in source or not imports(module, "numba")
+    if facts.is_known:
+        _name_calls(module)
+        _Marker(facts, names).statements(module)
+        for node in walked(module) if tell_failures else ():
+            if isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant):
+                node.test = or_fails(node.test)
+    return facts
+
+
+def _name_calls(module: ast.Module) -> None:
+    """Note on calls by another name that a check was imported as, or was given in the file, what they call."""
+    names: dict[str, str] = {}
+    for node in module.body:
+        if isinstance(node, ast.ImportFrom):
+            names.update((a.asname, a.name) for a in node.names if a.asname and statements.is_check(a.name))
+        elif isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.Attribute)):
+            name = name_of(node.value)
+            names.update((t.id, name) for t in node.targets if isinstance(t, ast.Name) and statements.is_check(name))
+    for call in walked(module) if names else ():
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in names:
+            call.calls_check = names[call.func.id]  # type: ignore[attr-defined]
+
+
+class _Marker:
+    def __init__(self, facts: Facts, names: Collection[str]) -> None:
+        self._facts = facts
+        self._callees = Callees(names)
+        self._function: Function | None = None
+        self._outermost: ast.AST | None = None  # function
+        self._checked: set[str] | None = None
+        self._constants: dict[str, object] | None = None
+        self._is_observed = False  # by a `with` or a `try` around
+        self._expects = False  # a `with` around it that something is raised
+        self._read: set[str] | None = None
+
+    def statements(self, node: Any) -> None:
+        """Mark the blocks of statements that `node` holds, at any depth."""
+        blocks, parts = _HELD[type(node)]
+        for name in blocks:
+            setattr(node, name, [new for statement in getattr(node, name) for new in self._marked(statement)])
+        for name in parts:
+            for part in getattr(node, name):
+                self.statements(part)
+
+    def _marked(self, node: ast.stmt) -> list[ast.stmt]:
+        if type(node) not in _SIMPLE:
+            self._mark_inside(node)
+        before, after = self._beside(node)
+        return [*before, node, *after]
+
+    def _mark_inside(self, node: ast.stmt) -> None:
+        """Mark what a statement holds, by what it is to those."""
+        outer, around = self._function, (self._is_observed, self._expects)
+        if isinstance(node, FUNCTIONS):
+            if outer is None:
+                self._begin(node)
+        elif isinstance(node, _WATCHES):
+            self._is_observed = self._is_observed or statements.observes(node)
+            self._expects = self._expects or statements.expects(node)
+        self.statements(node)
+        self._function = outer
+        self._is_observed, self._expects = around
+        if isinstance(node, TRIES):
+            self._watch_handlers(node)
+
+    def _begin(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """A function that stands in no other."""
+        line = first_line(node)
+        self._function = Function(node.name, line, self._facts.key(line))
+        self._facts.add(self._function)
+        self._outermost, self._checked, self._constants, self._read = node, None, None, None
+        self._callees.begin()
+
+    def _checked_names(self) -> set[str]:
+        """What the checks of the function around look at; few functions have a handler for which it matters."""
+        if self._function is None or self._outermost is None:
+            return set()
+        if self._checked is None:
+            self._checked = set(statements.names_in_checks(self._outermost))
+        return self._checked
+
+    def _beside(self, node: ast.stmt) -> Marks:
+        """The marks before and after a statement."""
+        beside = _BESIDE.get(type(node))
+        if beside is None:
+            return [], []
+        marks = beside(self, node)
+        self._callees.note_copy(node)
+        self._callees.note_result(node)
+        return marks
+
+    def _beside_import(self, node: ast.Import | ast.ImportFrom) -> Marks:
+        self._callees.note_import(node)
+        return [], []
+
+    def _beside_with(self, node: ast.With | ast.AsyncWith) -> Marks:
+        checks = [item.context_expr for item in node.items if statements.checks(item.context_expr)]
+        return [], self._ran(node, self._callee(checks, "entered")) if checks else []
+
+    def _beside_choice(self, node: Any) -> Marks:
+        """That its condition was asked is the check."""
+        before = [*self._ran(node), *self._ordered(node, node)] if statements.fails_in(node) else []
+        self._watch_told(node)
+        function = self._outermost if self._function else None
+        for block, statement in must_not_raise(node, function) if isinstance(node, ast.If) else ():
+            place = block.index(statement) + 1
+            block[place:place] = self._ran(statement)
+        return before, []
+
+    def _beside_block(self, node: Any) -> Marks:
+        return [], self._ran(node) if statements.fails_in(node) else []
+
+    def _beside_return(self, node: ast.Return) -> Marks:
+        return self._ran(node) if statements.checks(node) else [], []
+
+    def _beside_assert(self, node: ast.Assert) -> Marks:
+        self._facts.asserts += 1
+        test = node.test
+        if isinstance(test, ast.Tuple) and test.elts:
+            return [self._says(node, "loses", "a tuple is asserted, which is always true")], []
+        if isinstance(test, ast.Constant) and not test.value:  # as `pytest.fail()`
+            return [], []
+        why = why_true(test, self._literals(test))
+        compares = isinstance(test, ast.Call) and called(test) in statements.COMPARES
+        if why is None and compares and self._is_of_copies(test):  # type: ignore[arg-type]
+            why = _COPY
+        if why is not None:
+            return [], self._vacuous(node, why)
+        made_up = self._made_up(node, test)
+        callee = self._callee([test], "asserted") if isinstance(test, (ast.Call, ast.Name, ast.Attribute)) else None
+        after = self._ran(node, callee, self._callees.about([test]), self._callees.equal_by_class(test))
+        if isinstance(test, ast.Call):
+            after += self._compared(node, test)
+            after += self._went_through(node, test)
+        elif isinstance(test, ast.UnaryOp):
+            after += self._ordered(node, test)
+            after += self._went_through(node, test.operand)
+        elif isinstance(test, ast.Name):
+            after.append(seen_mark(node, (ASSERTED,), test))
+        elif isinstance(test, ast.Compare) and all(map(statements.is_slice, (test.left, test.comparators[0]))):
+            after.append(call_seen(node, "compared_slices", test.left, test.comparators[0]))
+        return [], [*made_up, *after, *self._one_function(node, test)]
+
+    def _made_up(self, node: ast.stmt, value: ast.expr) -> list[ast.stmt]:
+        """What looks whether a mock made up the method that a test takes for an assertion: `m.called_once_with(1)`."""
+        named = value.func if isinstance(value, ast.Call) else value
+        if not isinstance(named, ast.Attribute) or named.attr not in _MADE_UP or not statements.is_plain(named.value):
+            return []
+        return [call_seen(node, "made_up", named.value, self._place(node), constant(named.attr))]
+
+    def _beside_plain(self, node: Any) -> Marks:
+        after = self._beside_call(node)
+        self._watch_told(node)
+        return [], after
+
+    def _beside_call(self, node: Any) -> list[ast.stmt]:
+        marks: list[ast.stmt] = []
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            functions = self._callees.note_assigned(node)
+            if functions and not self._checked_names().isdisjoint(ids_in(*targets_of(node))):
+                marks = [seen_mark(node, (CALLED, tuple(sorted(functions))))]
+        if isinstance(node, ast.Expr) and called(node.value) == "fail":
+            spec = self._callees.spec(node.value.func)  # type: ignore[attr-defined]
+            return [seen_mark(node, (RETURNED, spec))] if spec is not None else []
+        if isinstance(node, ast.Expr) and self._function is not None:
+            place = self._place(node)
+            named = self._names_what_fails(node.value)
+            if named:
+                return [self._says(node, "loses", f"{named} is named, and not called")]
+            if statements.makes_exception(node.value) and not self._is_observed:
+                node.value = call_seen(node, "made", node.value, place).value
+                return []
+            runs_nothing = self._runs_nothing(node.value)
+            if runs_nothing and not self._is_observed:
+                return [self._says(node, "drops", f"{runs_nothing} as a statement runs nothing")]
+            if statements.is_with_message(node.value):  # as an assertion has it, without the word
+                node.value = node.value.elts[0]  # type: ignore[attr-defined]
+            if statements.is_comparison(node.value) and not self._is_observed:
+                node.value = with_dropped(node, place)
+                return []
+            marks += self._made_up(node, node.value)
+        if not statements.checks(node):
+            return marks
+        call = node.value
+        if not isinstance(node, ast.Expr) or not isinstance(call, ast.Call):
+            return [*marks, *self._ran(node)]
+        why = why_method_holds(called(call), call.args, self._literals(call))
+        if why is None and statements.is_check(called(call)) and self._is_of_copies(call):
+            why = _COPY
+        if why is not None:
+            return [*marks, *self._vacuous(node, why, self._callees.spec(call.func))]
+        ran = self._ran(node, self._callee([call], "called"), self._callees.about([*call.args]))
+        return [*marks, *ran, *self._one_function(node, call)]
+
+    def _place(self, node: ast.stmt) -> ast.Constant:
+        return constant(f"{self._facts.path}:{node.lineno}")
+
+    def _says(self, node: ast.stmt, method: str, what: str) -> ast.stmt:
+        """What tells of a statement that can do nothing else than what is said of it."""
+        return call_seen(node, method, constant(what), self._place(node))
+
+    def _names_what_fails(self, value: ast.expr) -> str:
+        """What would fail the test, or end it, if it were called: `m.assert_called_once`, `pytest.fail`."""
+        spec = None if isinstance(value, ast.Call) else self._callees.spec(value)
+        if spec is None:
+            return ""
+        origin, _, name = (spec[2] or ".".join(filter(None, spec[:2]))).rpartition(".")
+        is_known = name in statements.FAILS and origin in ("pytest", "sys", "self")
+        return name if is_known or (isinstance(value, ast.Attribute) and name.startswith("assert")) else ""
+
+    def _runs_nothing(self, value: ast.expr) -> str:
+        """What a statement makes that would have to be gone through, or called: `map(check, sizes)`."""
+        if isinstance(value, ast.GeneratorExp):
+            return "a generator"
+        spec = self._callees.spec(value.func) if isinstance(value, ast.Call) else None
+        is_lazy = spec is not None and (spec[0] if not spec[2] and not spec[1] else spec[2]) in _LAZY
+        return f"{called(value)}()" if is_lazy else ""
+
+    def _watch_told(self, node: Any) -> None:
+        """Have the comparisons tell how they came out of which the function makes no more than words."""
+        if self._function is None or self._is_observed:
+            return
+        place = self._place(node)
+        if isinstance(node, ast.If) and statements.only_tells(node):
+            if node.orelse or statements.says_differ(node.test):  # else nothing is said of what is not equal
+                node.test = with_told(node.test, place)
+        elif isinstance(node, ast.Assign) and statements.is_equality(node.value) and not self._is_read(node.targets):
+            node.value = with_told(node.value, place)
+        elif isinstance(node, ast.Expr) and called(node.value) in statements.TELLS:
+            node.value.args = [with_told(argument, place) for argument in node.value.args]  # type: ignore[attr-defined]
+
+    def _is_read(self, targets: Sequence[ast.expr]) -> bool:
+        """Whether the function does more with what it assigns than to tell it."""
+        if self._read is None and self._outermost is not None:
+            self._read = set(statements.read_in(self._outermost))
+        return not all(isinstance(t, ast.Name) and t.id not in (self._read or ()) for t in targets)
+
+    def _callee(self, expressions: Sequence[ast.expr], way: str) -> tuple[Spec, str] | None:
+        """What a statement calls, or asserts, that is a check by its name."""
+        for node in expressions:
+            spec = self._callees.spec(node.func if isinstance(node, ast.Call) else node)
+            if spec is not None:
+                return spec, way if isinstance(node, ast.Call) else "bare"
+        return None
+
+    def _is_of_copies(self, call: ast.Call) -> bool:
+        """Whether a function, or a method, compares two things that have the same content."""
+        of = [call.func.value] if len(call.args) == 1 and isinstance(call.func, ast.Attribute) else []
+        operands = [*of, *call.args]
+        return len(operands) > 1 and self._callees.is_copy(*operands[:2])
+
+    def _compared(self, node: ast.Assert, call: ast.Call) -> list[ast.stmt]:
+        """What looks at the arguments of a comparison again, where to look at them does nothing else: at one side of it
+        alone, where the other is only calculated there.
+        """
+        if called(call) == "all":  # of all elements
+            inside = getattr(call.func, "value", None) if not call.args else call.args[0]
+            if isinstance(inside, ast.Compare) and statements.is_plain(inside.left):
+                return [call_seen(node, "compared_all", inside.left)]
+            call = inside if isinstance(inside, ast.Call) else call
+        if called(call) not in statements.COMPARES or not isinstance(call.func, ast.Attribute):
+            return []
+        keywords = [k for k in call.keywords if k.arg]
+        operands = [call.func.value, *call.args, *(k.value for k in keywords)]
+        strange = [operand for operand in operands if not statements.is_plain(operand)]
+        if len(keywords) < len(call.keywords):
+            return []
+        if len(strange) > 1:  # whatever they are: a relative tolerance of 1 lets zeros pass
+            relative = [k for k in keywords if k.arg in ("rtol", "rel_tol") and isinstance(k.value, ast.Constant)]
+            return [call_seen(node, "compared_with", constant(1.0), keywords=relative)] if relative else []
+        if not strange:
+            return [call_seen(node, "compared", call.func.value, *call.args, keywords=keywords)]
+        left = next((side for side in call.args[:2] if side is not strange[0]), None)
+        return (
+            [call_seen(node, "compared_with", left, keywords=keywords)] if left and strange[0] in call.args[:2] else []
+        )
+
+    def _one_function(self, node: ast.stmt, test: ast.expr) -> list[ast.stmt]:
+        """What looks whether two functions whose results are compared are one: `impl = fast if HAS_TRITON else ref`."""
+        pair = self._callees.pair(test)
+        return [seen_mark(node, (PAIR, *pair))] if pair else []
+
+    def _ordered(self, node: ast.stmt, test: Any) -> list[ast.stmt]:
+        """What looks for NaN where a test fails if one side is larger, or smaller, than the other, which it never is:
+        `assert not error > limit`, `if error > limit: pytest.fail()`.
+        """
+        asked = getattr(test, "operand", None) or getattr(test, "test", None)
+        if not (isinstance(asked, ast.Compare) and len(asked.ops) == 1 and isinstance(asked.ops[0], _ORDERS)):
+            return []
+        sides = (asked.left, asked.comparators[0])
+        return [call_seen(node, "ordered", *sides)] if all(map(statements.is_plain, sides)) else []
+
+    def _went_through(self, node: ast.Assert, test: ast.expr) -> list[ast.stmt]:
+        """What looks whether there was anything for `all(... for ... in ...)` to go through, or `not any(...)`: a mark
+        among its conditions, which is false.
+        """
+        inside = test.args[0] if isinstance(test, ast.Call) and len(test.args) == 1 else None
+        if called(test) not in ("all", "any") or not isinstance(inside, (ast.GeneratorExp, ast.ListComp)):
+            return []
+        key = f"{ENTERED}{self._facts.path}:{node.lineno}:{node.col_offset}"
+        inside.generators[-1].ifs.append(ast.UnaryOp(ast.Not(), is_seen(node, key), **place_of(node)))
+        return [seen_mark(node, (THROUGH, key))]
+
+    def _literals(self, test: ast.expr) -> dict[str, object]:
+        """The names in the function around that stand for a literal, where an expression may be about no more."""
+        if self._constants is None and self._outermost is not None and statements.may_be_literal(test):
+            self._constants = literals(self._outermost)
+        return self._constants or {}
+
+    def _vacuous(self, node: ast.stmt, why: str, called: Spec | None = None) -> list[ast.stmt]:
+        if self._function is not None:
+            self._function.holds = True
+        return [seen_mark(node, (VACUOUS, why, called))]
+
+    def _ran(
+        self,
+        node: ast.stmt,
+        called: tuple[Spec, str] | None = None,
+        about: Iterable[Spec] = (),
+        equals: Iterable[Spec] = (),
+    ) -> list[ast.stmt]:
+        """That a check ran: by its function's key alone, or with what it was called by, is about, and compares with."""
+        key = self._facts.key(0) if self._function is None else self._key_in(self._function, node)
+        more = (called, tuple(sorted(set(about))), tuple(sorted(set(equals))))
+        return [seen_mark(node, (key, *more) if any(more) else key)]
+
+    def _key_in(self, function: Function, node: ast.stmt) -> str:
+        function.holds = function.owes = True
+        if self._expects:
+            return function.key
+        key = f"{function.key}:{node.lineno}"
+        if key not in function.assertions:
+            function.assertions.append(key)
+        return key
+
+    def _watch_handlers(self, node: Any) -> None:
+        """Have a handler that neither raises nor checks tell which AssertionError it has swallowed; and a `finally`
+        that is left by a jump.
+
+        A handler that keeps it where a check of the same function looks has not.
+        """
+        key = f"{self._facts.path}:{node.lineno}"
+        jumps = any(isinstance(inner, JUMPS) for inner in within(node.finalbody))
+        if jumps:
+            node.finalbody = before_jumps(node.finalbody, lambda jump: swallow_mark(jump, key, False, False))
+        if any(map(statements.raises, within(node.orelse))):  # it expects what it catches
+            return
+        silent = [handler for handler in node.handlers if not any(map(statements.raises, within(handler.body)))]
+        silent = [handler for handler in silent if self._checked_names().isdisjoint(statements.kept_in(handler.body))]
+        for handler in silent:
+            said = (any(map(statements.keeps, handler.body)), any(map(statements.answers, handler.body)))
+            handler.body.insert(0, swallow_mark(handler.body[0], key, *said))
+        if silent or jumps:
+            done = COMPLETED + key
+            node.body = [*before_jumps(node.body, lambda jump: seen_mark(jump, done)), seen_mark(node.body[-1], done)]
+
+
+_BESIDE: dict[type, Callable[[_Marker, Any], Marks]] = {
+    ast.Assert: _Marker._beside_assert,
+    **dict.fromkeys((ast.Expr, *SETS), _Marker._beside_plain),
+    ast.Return: _Marker._beside_return,
+    **dict.fromkeys((ast.Import, ast.ImportFrom), _Marker._beside_import),
+    **dict.fromkeys((ast.With, ast.AsyncWith), _Marker._beside_with),
+    **dict.fromkeys((ast.If, *_MATCHES), _Marker._beside_choice),
+    **dict.fromkeys((*TRIES, *LOOPS), _Marker._beside_block),
+}

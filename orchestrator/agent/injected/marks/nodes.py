@@ -1,0 +1,111 @@
+"""Marks, as statements and expressions of Python that name what `checks.seen` offers.
+
+A mark is written as `isinstance(KEY, CLASS)`, KEY being text or a tuple of it, because compilers of Python code,
+TorchDynamo above all, evaluate that while they trace: a call of a function they would take for part of the program.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from ..source import statements
+from ..source.syntax import BLOCKS, SCOPES, walked
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Sequence
+
+ISINSTANCE, SEEN = "@nsa_pod_isinstance", "@nsa_pod"
+"""Names in `builtins`, and none that a program can write."""
+COMPLETED = "!"
+"""Before the key of a `try` whose body ended well."""
+ENTERED = "*"
+"""Before the key of an `all`, or an `any`, that had an element to look at."""
+CALLED, VACUOUS, RETURNED, PAIR, THROUGH, ASSERTED = "called", "vacuous", "returned", "pair", "through", "asserted"
+"""Begin marks that say which functions were called, why an assertion cannot fail, what has not failed the test, which
+two functions are compared, that all elements were looked at, and what a name stands for that is asserted."""
+
+_OPERATORS = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
+JUMPS = (ast.Return, ast.Break, ast.Continue)
+_LOAD = ast.Load()
+
+
+def or_fails(test: ast.expr) -> ast.expr:
+    """`test or SEEN.failing()`, which is false."""
+    told = ast.Call(ast.Attribute(ast.Name(SEEN, _LOAD), "failing", _LOAD), [], [])
+    either = ast.BoolOp(ast.Or(), [test, told])
+    for node in (either, *walked(told)):
+        ast.copy_location(node, test)
+    return either
+
+
+def place_of(node: ast.stmt) -> dict[str, Any]:
+    return {
+        "lineno": node.lineno,
+        "col_offset": node.col_offset,
+        "end_lineno": node.end_lineno,
+        "end_col_offset": node.end_col_offset,
+    }
+
+
+def constant(value: object) -> ast.Constant:
+    return ast.Constant(value)  # type: ignore[arg-type, unused-ignore]
+
+
+def seen_mark(at: ast.stmt, key: object, *values: ast.Name) -> ast.stmt:
+    return ast.Expr(is_seen(at, key, *values), **place_of(at))
+
+
+def is_seen(at: ast.stmt, key: Any, *values: ast.Name) -> ast.expr:
+    """A mark, with what some names stand for where it is; not by a call, as `compared` is, for it may be compiled."""
+    function, seen = ast.Name(ISINSTANCE, _LOAD), ast.Name(SEEN, _LOAD)
+    parts = [constant(part) for part in key] if values else []
+    made = ast.Tuple([*parts, *values], _LOAD) if values else constant(key)
+    call = ast.Call(function, [made, seen], [])
+    place = place_of(at)
+    for node in (call, function, made, seen, *parts):  # to give each its place when it is made takes longer
+        node.__dict__.update(place)
+    return call
+
+
+def call_seen(at: ast.stmt, method: str, *arguments: ast.expr, keywords: Sequence[ast.keyword] = ()) -> ast.Expr:
+    function = ast.Attribute(ast.Name(SEEN, _LOAD), method, _LOAD)
+    new = ast.Expr(ast.Call(function, list(arguments), list(keywords)))
+    for node in walked(new):
+        ast.copy_location(node, at)
+    return new
+
+
+def with_dropped(node: ast.Expr, place: ast.Constant) -> ast.expr:
+    """A comparison that is a statement of its own, with one that looks at what came out of it, and of what."""
+    value = node.value
+    operator = _OPERATORS.get(type(value.ops[0])) if isinstance(value, ast.Compare) and len(value.ops) == 1 else None
+    if operator is None or not isinstance(value, ast.Compare):
+        return call_seen(node, "dropped", value, place).value
+    return call_seen(node, "dropped_of", value.left, value.comparators[0], constant(operator), place).value
+
+
+def with_told(node: ast.expr, place: ast.Constant) -> ast.expr:
+    """An equality, with one that looks at what came out of it; anything else as it is."""
+    if not statements.is_equality(node):
+        return node
+    at = ast.copy_location(ast.Expr(node), node)
+    return call_seen(at, "told", node, place, constant(not statements.says_differ(node))).value
+
+
+def swallow_mark(at: ast.stmt, key: str, keeps_it: bool, answers: bool) -> ast.stmt:
+    return call_seen(at, "swallowed", *map(constant, (key, keeps_it, answers)))
+
+
+def before_jumps(block: list[ast.stmt], made: Callable[[ast.stmt], ast.stmt]) -> list[ast.stmt]:
+    """The block with a mark, as it is `made`, before each statement by which it is left."""
+    marked: list[ast.stmt] = []
+    for statement in block:
+        if isinstance(statement, JUMPS):
+            marked.append(made(statement))
+        elif not isinstance(statement, SCOPES):
+            for name in BLOCKS:
+                if isinstance(getattr(statement, name, None), list):
+                    setattr(statement, name, before_jumps(getattr(statement, name), made))
+        marked.append(statement)
+    return marked

@@ -1,0 +1,329 @@
+"""Expressions that cannot be false, whatever the program does: an assertion of one checks nothing.
+
+Told from the source alone, by what each kind of expression can be at all; what is not known here may be false.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+
+from ..source.syntax import DEFINITIONS, called, walked
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Iterable, Mapping, Sequence
+
+    Constants = Mapping[str, object]  # names that are bound once, to a literal
+
+_NOTHING: Any = object()
+_DISPLAYS = (ast.Tuple, ast.List, ast.Set)
+_FRESH = (ast.List, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp, ast.Lambda, ast.GeneratorExp)
+# Functions whose results equal each other for the same arguments, and those that return something true.
+_PURE = (
+    "len", "sorted", "set", "frozenset", "list", "tuple", "dict", "type", "abs", "str", "repr", "float", "int", "bool",
+    "sum", "min", "max", "id", "hash", "round",
+)  # fmt: skip
+_TRUE = ("repr", "type", "id", "object", "iter", "enumerate", "zip", "map", "filter", "reversed", "super")
+_SAME_OBJECT = ("type", "id")
+_COMPARISONS = ("allclose", "isclose", "array_equal", "array_equiv")
+_ELEMENTWISE = ("isclose", "eq", "ne", "lt", "le", "gt", "ge", "equal", "isfinite")
+_REFLEXIVE = (ast.Eq, ast.Is, ast.LtE, ast.GtE)
+_IRREFLEXIVE = (ast.NotEq, ast.IsNot, ast.Lt, ast.Gt)
+_OPPOSITES = {
+    ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn, ast.Lt: ast.GtE, ast.Gt: ast.LtE,
+}  # fmt: skip
+_OPPOSITES.update({b: a for a, b in list(_OPPOSITES.items())})
+_OPERATORS: dict[type[ast.cmpop], Callable[[Any, Any], object]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}  # fmt: skip
+_FLIPPED = {ast.GtE: ast.LtE, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.Lt: ast.Gt}
+# What the methods of unittest assert of their first arguments.
+_COMPARES: dict[str, type[ast.cmpop]] = {
+    "assertEqual": ast.Eq, "assertEquals": ast.Eq, "assertAlmostEqual": ast.Eq, "assertIs": ast.Is,
+    "assertListEqual": ast.Eq, "assertDictEqual": ast.Eq, "assertSequenceEqual": ast.Eq, "assertCountEqual": ast.Eq,
+    "assertNotEqual": ast.NotEq, "assertIsNot": ast.IsNot, "assertIn": ast.In, "assertNotIn": ast.NotIn,
+    "assertGreater": ast.Gt, "assertGreaterEqual": ast.GtE, "assertLess": ast.Lt, "assertLessEqual": ast.LtE,
+}  # fmt: skip
+
+
+def why_true(test: ast.expr, constants: Constants) -> str | None:
+    """Why an asserted expression cannot be false, as a clause."""
+    return _Truth(constants).why(test)
+
+
+def why_method_holds(name: str, arguments: Sequence[ast.expr], constants: Constants) -> str | None:
+    """The same of a method of unittest, by what it asserts."""
+    if name == "assertTrue" and len(arguments) > 1 and _is_number(arguments[1]):
+        return "assertTrue takes the second value for its message, and compares nothing"
+    asserted = _asserted(name, arguments)
+    return None if asserted is None else why_true(asserted, constants)
+
+
+def _is_number(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and not isinstance(node.value, (str, type(None)))
+
+
+def _asserted(name: str, arguments: Sequence[ast.expr]) -> ast.expr | None:
+    if not arguments or any(isinstance(a, ast.Starred) for a in arguments):
+        return None
+    first, none = arguments[0], ast.Constant(None)
+    if name in ("assertTrue", "assert_"):
+        return first
+    if name == "assertFalse":
+        return ast.UnaryOp(ast.Not(), first)
+    if name in ("assertIsNone", "assertIsNotNone"):
+        return ast.Compare(first, [ast.Is() if name == "assertIsNone" else ast.IsNot()], [none])
+    if len(arguments) < 2:
+        return None
+    if name == "assertIsInstance":
+        return ast.Call(ast.Name("isinstance", ast.Load()), [first, arguments[1]], [])
+    return ast.Compare(first, [_COMPARES[name]()], [arguments[1]]) if name in _COMPARES else None
+
+
+class _Truth:
+    def __init__(self, constants: Constants) -> None:
+        self._constants = constants
+
+    def why(self, test: ast.expr) -> str | None:
+        if self.of(test) is not True:
+            return None
+        if self._literal(test) is not _NOTHING:
+            return "a constant is asserted"
+        if isinstance(test, ast.Compare) and any(_same(test.left, right) for right in test.comparators):
+            return "one thing is compared with itself"
+        return "what is asserted cannot be false"
+
+    def of(self, node: ast.expr) -> bool | None:
+        """Whether an expression is true or false in any case."""
+        literal = self._literal(node)
+        if literal is not _NOTHING:
+            return bool(literal)
+        find: Callable[[Any], bool | None] | None = getattr(self, f"_of_{type(node).__name__}", None)
+        return find(node) if find is not None else isinstance(node, (ast.Lambda, ast.GeneratorExp)) or None
+
+    def _literal(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return self._constants.get(node.id, _NOTHING)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            inner = self._literal(node.operand)
+            return -inner if isinstance(inner, (int, float)) else _NOTHING
+        return _NOTHING
+
+    # --- kinds of expressions ---
+
+    def _of_Attribute(self, node: ast.Attribute) -> bool | None:
+        """`(a == b).all`, a method that is not called."""
+        compared = isinstance(node.value, ast.Call) and called(node.value) in _ELEMENTWISE
+        return (node.attr in ("all", "any") and (compared or isinstance(node.value, ast.Compare))) or None
+
+    def _of_display(self, node: Any) -> bool | None:
+        if any(isinstance(e, ast.Starred) for e in node.elts):
+            return True if any(not isinstance(e, ast.Starred) for e in node.elts) else None
+        return bool(node.elts)
+
+    _of_Tuple = _of_List = _of_Set = _of_display
+
+    def _of_Dict(self, node: ast.Dict) -> bool | None:
+        return None if node.keys and all(key is None for key in node.keys) else bool(node.keys)
+
+    def _of_JoinedStr(self, node: ast.JoinedStr) -> bool | None:
+        return any(isinstance(part, ast.Constant) and bool(part.value) for part in node.values) or None
+
+    def _of_NamedExpr(self, node: Any) -> bool | None:
+        return self.of(node.value)
+
+    def _of_UnaryOp(self, node: ast.UnaryOp) -> bool | None:
+        inner = self.of(node.operand) if isinstance(node.op, ast.Not) else None
+        return None if inner is None else not inner
+
+    def _of_BoolOp(self, node: ast.BoolOp) -> bool | None:
+        decides = isinstance(node.op, ast.Or)
+        found = [self.of(value) for value in node.values]
+        if decides in found:
+            return decides
+        if all(value is (not decides) for value in found):
+            return not decides
+        pairs = ((a, b) for a in node.values for b in node.values if a is not b)
+        return decides if any(_is_opposite(a, b) for a, b in pairs) else None
+
+    def _of_IfExp(self, node: ast.IfExp) -> bool | None:
+        chosen = self.of(node.test)
+        if chosen is not None:
+            return self.of(node.body if chosen else node.orelse)
+        found = {self.of(node.body), self.of(node.orelse)}
+        return found.pop() if len(found) == 1 else None
+
+    def _of_Call(self, node: ast.Call) -> bool | None:
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if isinstance(node.func, ast.Attribute):
+            return self._of_method(node.func, node.args)
+        if name in _TRUE:
+            return True
+        if name == "bool" and len(node.args) == 1:
+            return self.of(node.args[0])
+        if name == "isinstance" and len(node.args) == 2:
+            kinds = node.args[1].elts if isinstance(node.args[1], _DISPLAYS) else [node.args[1]]
+            return any(isinstance(kind, ast.Name) and kind.id == "object" for kind in kinds) or None
+        if name == "hasattr" and len(node.args) == 2:
+            return (isinstance(node.args[1], ast.Constant) and str(node.args[1].value) in dir(object)) or None
+        if name == "all" and len(node.args) == 1 and isinstance(node.args[0], (ast.GeneratorExp, ast.ListComp)):
+            return True if self.of(node.args[0].elt) else None
+        if name in ("any", "all") and len(node.args) == 1 and isinstance(node.args[0], _DISPLAYS):
+            found = [self.of(e) for e in node.args[0].elts]
+            decides = name == "any"
+            return decides if decides in found else (not decides if None not in found else None)
+        return None
+
+    def _of_method(self, method: ast.Attribute, arguments: Sequence[ast.expr]) -> bool | None:
+        if method.attr == "all" and isinstance(method.value, ast.Compare):
+            return True if self.of(method.value) else None
+        is_text = method.attr in ("startswith", "endswith") and len(arguments) == 1
+        return True if is_text and isinstance(arguments[0], ast.Constant) and arguments[0].value == "" else None
+
+    def _of_Compare(self, node: ast.Compare) -> bool | None:
+        operands = [node.left, *node.comparators]
+        found = {self._compared(a, op, b) for a, op, b in zip(operands, node.ops, operands[1:])}
+        return False if False in found else None if None in found else True
+
+    def _compared(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool | None:
+        if isinstance(op, (ast.Is, ast.IsNot)):
+            return self._identical(left, right, same=isinstance(op, ast.Is))
+        if isinstance(op, (ast.In, ast.NotIn)):
+            inside = self._is_inside(left, right)
+            return None if inside is None else inside is isinstance(op, ast.In)
+        if _same(left, right) or (isinstance(op, ast.Eq) and _same(_exact(left), _exact(right))):
+            return True if isinstance(op, _REFLEXIVE) else False if isinstance(op, _IRREFLEXIVE) else None
+        if isinstance(op, ast.NotEq) and any(_is_fresh_object(side) for side in (left, right)):
+            return True
+        a, b = self._literal(left), self._literal(right)
+        if a is not _NOTHING and b is not _NOTHING:
+            return _evaluated(a, op, b)
+        return self._bounded(left, op, right)
+
+    def _identical(self, left: ast.expr, right: ast.expr, *, same: bool) -> bool | None:
+        a, b = self._literal(left), self._literal(right)
+        if a is None and b is None:
+            return same
+        if (a is None and self._is_never_none(right)) or (b is None and self._is_never_none(left)):
+            return not same
+        if any(isinstance(side, (*_FRESH, ast.Tuple)) or _is_fresh_object(side) for side in (left, right)):
+            return not same
+        is_one = _same(left, right) and not any(isinstance(n, ast.Call) and not _gives_one(n) for n in walked(left))
+        return same if is_one else None
+
+    def _is_never_none(self, node: ast.expr) -> bool:
+        literal = self._literal(node)
+        kinds = (*_FRESH, ast.Tuple, ast.Compare, ast.JoinedStr)
+        is_not = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+        named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in (*_PURE, *_TRUE)
+        named = named or called(node) in _COMPARISONS
+        return literal not in (_NOTHING, None) or isinstance(node, kinds) or is_not or named
+
+    def _is_inside(self, left: ast.expr, right: ast.expr) -> bool | None:
+        if isinstance(left, ast.Constant) and left.value in ("", b""):
+            return True  # of any text
+        if not isinstance(right, _DISPLAYS):
+            return None
+        if not right.elts:
+            return False
+        values = {self._literal(e) for e in right.elts if isinstance(e, ast.Constant)}
+        is_bool = isinstance(left, ast.Compare) or (isinstance(left, ast.UnaryOp) and isinstance(left.op, ast.Not))
+        return any(_same(left, e) for e in right.elts) or (is_bool and values >= {True, False}) or None
+
+    def _bounded(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool | None:
+        """By the least that one side can be, where the other is a number."""
+        least, most, kind = self._least(left), self._literal(right), type(op)
+        if least is None:
+            least, most, kind = self._least(right), self._literal(left), _FLIPPED.get(type(op), type(op))
+        if least is None or isinstance(most, (bool, str)) or not isinstance(most, (int, float)):
+            return None
+        holds = (kind is ast.GtE and least >= most) or (kind is ast.Gt and least > most)
+        fails = (kind is ast.Lt and least >= most) or (kind is ast.LtE and least > most)
+        return True if holds or (kind is ast.NotEq and least > most) else False if fails else None
+
+    def _least(self, node: ast.expr) -> float | None:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id in ("len", "abs"):
+                return 0
+            numbers = [self._literal(a) for a in node.args] if node.func.id == "max" and len(node.args) > 1 else []
+            return max((n for n in numbers if isinstance(n, (int, float))), default=None)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
+            return self._least(node.func.value) if node.func.attr in ("sum", "mean", "max", "min", "item") else None
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            power = self._literal(node.right)
+            return 0 if isinstance(power, int) and power % 2 == 0 else None
+        return None
+
+
+def _evaluated(a: Any, op: ast.cmpop, b: Any) -> bool | None:
+    compare = _OPERATORS.get(type(op))
+    try:
+        return None if compare is None else bool(compare(a, b))
+    except TypeError:
+        return None
+
+
+def _same(left: ast.expr, right: ast.expr) -> bool:
+    """Whether both sides are written alike, and nothing in them may give something else the second time."""
+    return type(left) is type(right) and ast.dump(left) == ast.dump(right) and all(map(_is_pure, walked(left)))
+
+
+def _exact(node: ast.expr) -> ast.expr:
+    """What pytest's `approx` stands for."""
+    return node.args[0] if isinstance(node, ast.Call) and called(node) == "approx" and node.args else node
+
+
+def _is_pure(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in _PURE
+    return not isinstance(node, (ast.Await, ast.Yield, ast.YieldFrom))
+
+
+def _gives_one(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id in _SAME_OBJECT
+
+
+def _is_fresh_object(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "object"
+
+
+def _is_opposite(a: ast.expr, b: ast.expr) -> bool:
+    """Whether one holds where the other does not."""
+    if isinstance(b, ast.UnaryOp) and isinstance(b.op, ast.Not):
+        return _same(a, b.operand)
+    if not (isinstance(a, ast.Compare) and isinstance(b, ast.Compare) and len(a.ops) == len(b.ops) == 1):
+        return False
+    sides = _same(a.left, b.left) and _same(a.comparators[0], b.comparators[0])
+    return sides and _OPPOSITES.get(type(a.ops[0])) is type(b.ops[0])
+
+
+def literals(function: ast.AST) -> dict[str, object]:
+    """The names that a function binds once, to a literal, and never again in any way."""
+    found: dict[str, object] = {}
+    bound: dict[str, int] = {}
+    for node in walked(function):
+        for name in _bound_by(node):
+            bound[name] = bound.get(name, 0) + 1
+        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        if isinstance(target, ast.Name) and isinstance(node.value, ast.Constant):  # type: ignore[attr-defined]
+            found[target.id] = node.value.value  # type: ignore[attr-defined]
+    return {name: value for name, value in found.items() if bound[name] == 1}
+
+
+def _bound_by(node: ast.AST) -> Iterable[str]:
+    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        return [node.id]
+    if isinstance(node, ast.arg):
+        return [node.arg]
+    if isinstance(node, (ast.Global, ast.Nonlocal)):
+        return node.names
+    if isinstance(node, DEFINITIONS):
+        return [node.name]
+    if isinstance(node, ast.alias):
+        return [(node.asname or node.name).partition(".")[0]]
+    name = getattr(node, "name", None)  # of a handler, or a pattern
+    return [name] if isinstance(name, str) else []

@@ -1,0 +1,1 @@
+"""How processes, and programs inside one, start and end, and whether anybody notices that they fail."""

@@ -1,0 +1,1 @@
+"""Programs of the tree that drop what says that something is wrong, or that do nothing."""

@@ -1,0 +1,220 @@
+"""What a program drops by which it would say that something is wrong: the exit code that its `main` returns, a
+comparison that came out false, an assertion that failed, a tuple that is asserted, an exception that is made and not
+raised, an exit that is named and not called.
+
+Python gives nobody the code of its program before it runs that. But a path that has an importer of its own, as a zip
+file has, it runs by that: so has the file of a program in which such a thing stands, and no other. What stands there is
+no more than looked at where it is reached: most comparisons come out well.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+
+from ..files import read
+from ..frames import is_of
+from ..hooks import compile_by, tell, watch
+from ..processes.inner import CHECKING
+from ..stage import test_around
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType, TracebackType
+    from typing import Any
+
+    from ..processes.ends import End
+    from ..processes.inner import Inner
+    from ..stage import Notes
+
+_MARKS = "@nsa_pod_program"
+_SUSPICIOUS = (b"allclose(", b"gradcheck(", b"equal(", b"assert (", b"assert(")
+_ASSERTING = (b"assert ", b"assert(")
+_CATCHING = (b"except:", b"except Exception", b"AssertionError", b"BaseException")
+_CODES = (b"-", *(b"%d" % digit for digit in range(1, 10)))
+
+
+class Programs:
+    """Of this process, if it runs a program of the tree."""
+
+    def __init__(self, tree: str, inner: Inner, end: End, notes: Notes) -> None:
+        self._tree, self._inner, self._end, self._notes = tree, inner, end, notes
+        self._path = ""
+        self._doubts: set[str] = set()
+
+    def start(self) -> None:
+        """Before the program begins; in a folder that has gone, or of another Python, it begins as it is."""
+        tell(self._look)
+
+    def _look(self) -> None:
+        words: list[str] = getattr(sys, "orig_argv", [])
+        program = (getattr(sys, "argv", None) or [""])[0]
+        if test_around() is not None:
+            return
+        if program == "-m" and "-m" in words:
+            self._watch_module(words[words.index("-m") + 1])
+        elif program.endswith(".py"):
+            # As Python names it.
+            self._path = program if sys.version_info < (3, 9) else os.path.join(os.getcwd(), program)
+            code = self._marked(self._path, is_script=True)
+            if code is not None:
+                sys.path_importer_cache[self._path] = _Importer(self._path, code)
+
+    def _watch_module(self, module: str) -> None:
+        def marked(loader: Any, name: str) -> Any:
+            is_program = sys.argv[:1] == ["-m"] and name in (module, f"{module}.__main__")
+            return tell(self._marked, loader.path) if is_program else None
+
+        compile_by(marked)
+
+    def _marked(self, path: str, *, is_script: bool = False) -> CodeType | None:
+        """The code of a program with marks; None where nothing is to be looked at, or it cannot be read."""
+        if not os.path.realpath(path).startswith(self._tree):
+            return None
+        source = read(path)
+        if sys.flags.optimize and any(line.lstrip().startswith(_ASSERTING) for line in source.split(b"\n")):
+            self._notes.add(doubt=f"Python left the assertions of {os.path.basename(path)} out (-O)")
+        if not _may_drop(source):
+            return None
+        from .marked import imports_numba, marked
+
+        if b"numba" in source and imports_numba(path, source):
+            self._notes.add(doubt=f"what {os.path.basename(path)} drops is not seen, for it imports numba")
+            return None
+        code = marked(path, source, _MARKS, begins=is_script)
+        if code is not None:
+            setattr(builtins, _MARKS, self)
+        return code
+
+    # --- what the marks call ---
+
+    def begins(self, names: dict[str, Any]) -> None:
+        """Have the program find what it does where it is run as it is, and not by an importer."""
+        from _frozen_importlib_external import SourceFileLoader  # as in `hooks`
+
+        names.update(__spec__=None, __package__=None, __cached__=None)
+        names["__loader__"] = SourceFileLoader("__main__", self._path)
+        sys.path_importer_cache.pop(self._path, None)
+        if self._path in sys.path:
+            place = sys.path.index(self._path)
+            safe = getattr(sys.flags, "safe_path", sys.flags.isolated)
+            sys.path[place : place + 1] = [] if safe else [os.path.dirname(os.path.realpath(self._path))]
+        watch(sys, "excepthook", before=_leave_importer_out)
+
+    def returns(self, status: Any, name: str, file: str, line: int) -> Any:
+        """What a function returned, in a statement that drops it: the exit code of a `main`, or of a check."""
+        if type(status) is int and status:
+            if name == "main" or name.lstrip("_").startswith(CHECKING):
+                self._end.ended_inside(status)
+            else:
+                self._doubt(f"{name}() returned {status}, which the program drops", file, line)
+        return status
+
+    def compares(self, value: Any, name: str, file: str, line: int) -> Any:
+        """A comparison on which nothing depends."""
+        if _is_false(value):
+            self._inner.note(name, 1, file, line, call=True)
+        return value
+
+    def may_compare(self, value: Any, name: str, file: str, line: int) -> Any:
+        """The same, where it is as likely that it is meant to be false, or to take time."""
+        if _is_false(value):
+            self._doubt(f"{name} came out false, and nothing depends on it", file, line)
+        return value
+
+    def asserts(self, value: Any, file: str, line: int) -> Any:
+        """The first item of a tuple, which is always true."""
+        try:
+            if not value:
+                self._inner.note("an assertion of a tuple", 1, file, line, call=True)
+        except Exception:  # of an array
+            return value
+        return value
+
+    def catches(self, file: str, line: int) -> None:
+        """An exception that a handler makes no more than words of: an assertion of the tree that failed."""
+        error = sys.exc_info()[1]
+        traceback = error.__traceback__ if isinstance(error, AssertionError) else None
+        while traceback is not None and traceback.tb_next is not None:
+            traceback = traceback.tb_next
+        if traceback is not None and os.path.realpath(traceback.tb_frame.f_code.co_filename).startswith(self._tree):
+            self._doubt("an AssertionError was caught, and nothing depends on it", file, line)
+
+    def names(self, value: Any, name: str, file: str, line: int) -> Any:
+        """What would have ended the program there; anything may be called so."""
+        if value in (sys.exit, os._exit) or type(value).__name__ == "Quitter":
+            self._inner.note(f"a check ({name} is named, and not called)", 1, file, line, call=True)
+        return value
+
+    def makes(self, value: Any, file: str, line: int) -> Any:
+        """What is raised nowhere."""
+        ends_well = isinstance(value, SystemExit) and value.code in (None, 0)
+        if isinstance(value, BaseException) and not (ends_well or isinstance(value, Warning)):
+            self._inner.note(f"a check ({type(value).__name__} is made, and not raised)", 1, file, line, call=True)
+        return value
+
+    def _doubt(self, sentence: str, file: str, line: int) -> None:
+        doubt = f"{sentence} ({os.path.relpath(os.path.realpath(file), self._tree)} line {line})"
+        if doubt not in self._doubts:  # as in a loop
+            self._doubts.add(doubt)
+            self._notes.add(doubt=doubt)
+
+
+def _is_false(value: Any) -> bool:
+    """Whether a comparison came out false: what only has a comparison's name returns anything."""
+    try:
+        return not value.all() if hasattr(type(value), "all") else value is False
+    except Exception:
+        return False
+
+
+def _leave_importer_out(frame: object, kind: type, error: BaseException, traceback: TracebackType | None) -> None:
+    """Of what Python is about to print: its own frames, by which it runs the program of an importer."""
+    while traceback is not None and is_of(traceback.tb_frame, "runpy"):
+        traceback = traceback.tb_next
+    error.__traceback__ = traceback or error.__traceback__
+
+
+class _Importer:
+    """Finds nothing but the program, of which it has the code."""
+
+    def __init__(self, path: str, code: CodeType) -> None:
+        self._path, self._code = path, code
+
+    def find_spec(self, name: str, target: object = None) -> Any:
+        if name != "__main__":
+            return None
+        from _frozen_importlib import ModuleSpec
+
+        spec = ModuleSpec(name, self, origin=self._path)  # type: ignore[arg-type]
+        spec.has_location = True
+        return spec
+
+    def create_module(self, spec: object) -> None:
+        return None
+
+    def exec_module(self, module: object) -> None:
+        """Never: a program is not imported."""
+
+    def get_code(self, name: str) -> CodeType:
+        return self._code
+
+
+def _may_drop(source: bytes) -> bool:
+    """Whether it is worth to read, which takes longer than many a program: it holds a comparison, an assertion in
+    brackets, or one and what may catch it, a line that begins with an exception or ends with `exit`, or a `return` that
+    may be of another number than 0.
+    """
+    if any(word in source for word in _SUSPICIOUS):
+        return True
+    if any(word in source for word in _CATCHING) and any(word in source for word in _ASSERTING):
+        return True
+    lines = [line.strip() for line in source.split(b"\n")]
+    if any(line.endswith((b"exit", b"quit")) for line in lines):
+        return True
+    begins = (line.partition(b"(")[0] for line in lines)
+    if any(name.endswith((b"Error", b"Exception")) and b" " not in name for name in begins):
+        return True
+    returned = [line.partition(b"return ")[2] for line in lines]
+    return any(value[:1] in _CODES or b" else " in value for value in returned if value)

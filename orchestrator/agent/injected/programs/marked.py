@@ -1,0 +1,261 @@
+"""Which statements of a program drop what says that something is wrong, and the marks around them (`dropped`)."""
+
+from __future__ import annotations
+
+import ast  # this module is imported where a program is read
+import warnings
+
+from ..source.statements import COMPARES, compares, makes_exception, raises
+from ..source.syntax import LOOPS, called, ids_in, imports, name_of, parsed, within
+from ..source.uses import Program
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType
+    from typing import Any, Iterable, Iterator, Sequence
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_FAILING = frozenset(("AssertionError", "Exception", "BaseException"))
+_EXACT = ("equal", "equals", "array_equal", "array_equiv", "isclose")
+"""That two things are equal to the last bit, and which elements are near, may be all that a program wants to say."""
+
+
+def imports_numba(path: str, source: bytes) -> bool:
+    """Whether numba may compile what stands in a program, which must hold no marks then, as in `assertions`."""
+    module = parsed(path, source)
+    return module is not None and imports(module, "numba")
+
+
+def marked(path: str, source: bytes, marks: str, *, begins: bool) -> CodeType | None:
+    """The code of a program with calls of `marks`, the first at its begin if it is to be told of that; None if there is
+    nothing to mark, or Python itself is to say what is wrong with it.
+    """
+    try:
+        source.decode("utf-8")  # of a string nobody asks for that, as of a program
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a program without marks is read again
+            module = parsed(path, source)
+        if module is None:
+            return None
+        if not _Marker(module, path, marks).mark(begins=begins):
+            return None
+        ast.parse(source, path)  # for the warnings
+        return compile(module, path, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+class _Marker(ast.NodeTransformer):
+    def __init__(self, module: ast.Module, path: str, marks: str) -> None:
+        self._module, self._path, self._marks = module, path, marks
+        nodes = list(ast.walk(module))
+        branches = (node.body for node in nodes if isinstance(node, (ast.If, ast.ExceptHandler)))
+        ends = (s.value for body in branches for s in body if isinstance(s, ast.Expr) and _names_exit(s.value))
+        meant = set(map(id, (*_in_sweeps(nodes), *_that_end_loops(nodes), *_in_lambdas(nodes))))
+        compared = [n for n in nodes if compares(n) and called(n) not in _EXACT and id(n) not in meant]
+        self._ends = set(map(id, ends))
+        self._codes = set(map(id, _dropped_codes(module)))
+        handlers = list(_catching(nodes))
+        dropped: list[ast.AST] = []
+        told: list[ast.AST] = []
+        if compared or handlers:
+            program = Program(module, is_main=True)
+            dropped = list(_by_words(program, compared))
+            told = [node for node in dropped if called(node) in COMPARES and program.is_told(node)]
+            handlers = [handler for handler in handlers if not program.reacts(handler.body, set())]
+        self._dropped = set(map(id, dropped))
+        self._handlers = set(map(id, handlers))
+        self._doubtful = set(map(id, (*_negated(nodes), *_repeated(nodes), *told)))
+        self._has_marked = False
+
+    def mark(self, *, begins: bool) -> bool:
+        """Whether there was something to mark."""
+        self.visit(self._module)
+        if begins and self._has_marked:
+            body = self._module.body
+            place = next(i for i, node in enumerate(body) if not _comes_first(node))
+            names = ast.Call(ast.Name("globals", ast.Load()), [], [])
+            body.insert(place, ast.copy_location(ast.Expr(self._call("begins", body[place], names)), body[place]))
+        ast.fix_missing_locations(self._module)
+        return self._has_marked
+
+    def _call(self, mark: str, at: ast.AST, *arguments: ast.expr) -> ast.Call:
+        """Of a mark, in the place of what it looks at."""
+        self._has_marked = True
+        made = ast.Call(ast.Attribute(ast.Name(self._marks, ast.Load()), mark, ast.Load()), list(arguments), [])
+        for node in (made, made.func, made.func.value, *arguments[1:]):  # type: ignore[attr-defined]
+            ast.copy_location(node, at)
+        return made
+
+    def _told(self, mark: str, at: ast.expr, *words: str) -> ast.Call:
+        """Of a mark that is told of what is said of a value, and where it stands."""
+        told = [*map(ast.Constant, (*words, self._path)), ast.Constant(at.lineno)]
+        return self._call(mark, at, at, *told)
+
+    def _compared(self, node: ast.Call) -> ast.Call:
+        mark = "may_compare" if id(node) in self._doubtful else "compares"
+        return self._told(mark, node, f"{called(node)}()")
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        return self._compared(node) if id(node) in self._dropped else node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr:
+        value = node.value
+        if id(value) in self._codes:
+            self.generic_visit(node)
+            node.value = self._told("returns", node.value, called(value))
+        elif id(value) in self._ends:
+            node.value = self._told("names", value, name_of(value))
+        elif makes_exception(value):
+            node.value = self._told("makes", value)
+        elif compares(value) and id(value) not in self._dropped and not _has_keyword(value, "out"):
+            node.value = self._compared(value)  # type: ignore[arg-type]
+        else:
+            self.generic_visit(node)
+        return node
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.ExceptHandler:
+        self.generic_visit(node)
+        if id(node) in self._handlers:
+            place = ast.Constant(self._path), ast.Constant(node.lineno)
+            node.body.insert(0, ast.copy_location(ast.Expr(self._call("catches", node, *place)), node))
+        return node
+
+    def visit_Assert(self, node: ast.Assert) -> ast.Assert:
+        items = node.test.elts if isinstance(node.test, ast.Tuple) else []
+        if items and not isinstance(items[0], ast.Starred):  # it stays a tuple, of which Python warns
+            items[0] = self._told("asserts", items[0])
+        return node
+
+
+def _by_words(program: Program, compared: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Comparisons of which the program makes no more than words."""
+    for node in compared:
+        if not program.uses(program.statement(node), None, set()):
+            yield node
+
+
+def _catching(nodes: Iterable[ast.AST]) -> Iterator[ast.ExceptHandler]:
+    """Handlers that a failed assertion may come to; not where that is expected."""
+    for node in nodes:
+        if isinstance(node, ast.Try) and not any(map(raises, within(node.orelse))) and not _leaves(node.body[-1]):
+            yield from (
+                h for h in node.handlers if h.type is None or _FAILING.intersection(map(name_of, ast.walk(h.type)))
+            )
+
+
+def _leaves(node: ast.stmt) -> bool:
+    """Whether it says that it must not be come to: `raise`, an exit, `assert False`."""
+    if isinstance(node, ast.Assert):
+        return isinstance(node.test, ast.Constant)
+    return isinstance(node, ast.Raise) or (isinstance(node, ast.Expr) and raises(node.value))
+
+
+def _in_sweeps(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Comparisons that find out how near two things are: a loop is over their tolerances."""
+    for loop in nodes:
+        targets = [g.target for g in loop.generators] if isinstance(loop, _COMPREHENSIONS) else []
+        targets += [loop.target] if isinstance(loop, ast.For) else []
+        swept = ids_in(*targets)
+        for node in ast.walk(loop) if swept else ():
+            if compares(node) and not swept.isdisjoint(ids_in(*_tolerances(node))):
+                yield node
+
+
+def _tolerances(call: Any) -> list[ast.expr]:
+    return [*call.args[2:], *(k.value for k in call.keywords if k.arg in ("atol", "rtol"))]
+
+
+def _that_end_loops(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Comparisons that are false as long as a loop goes on: it is left where they hold, as what converges is, or what
+    is searched.
+    """
+    for loop in nodes:
+        if isinstance(loop, LOOPS):
+            inside = list(ast.walk(loop))
+            ends = [node.test for node in inside if isinstance(node, ast.If) and _leaves_where_true(node)]
+            ends += [loop.test] if isinstance(loop, ast.While) else []
+            names = ids_in(*ends)
+            sets = [n.value for n in inside if isinstance(n, ast.Assign) and not names.isdisjoint(ids_in(*n.targets))]
+            yield from (node for each in (*ends, *sets) for node in ast.walk(each) if compares(node))
+
+
+def _leaves_where_true(node: ast.If) -> bool:
+    is_negated = isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)
+    return any(isinstance(s, (ast.Break, ast.Return)) for s in (node.orelse if is_negated else node.body))
+
+
+def _in_lambdas(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Whoever calls them has their results."""
+    for function in nodes:
+        if isinstance(function, ast.Lambda):
+            yield from filter(compares, ast.walk(function))
+
+
+def _negated(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """Comparisons whose contrary is told: that something has changed, as it may have to."""
+    tests = {id(node.test) for node in nodes if isinstance(node, (ast.If, ast.IfExp))}
+    for node in nodes:
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and id(node) not in tests:
+            yield node.operand
+
+
+def _repeated(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Statements that a loop only repeats, as one that takes the time does."""
+    for loop in nodes:
+        if isinstance(loop, ast.For):
+            read = {n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+            if read.isdisjoint(ids_in(loop.target)):
+                yield from (statement.value for statement in loop.body if isinstance(statement, ast.Expr))
+
+
+def _has_keyword(call: Any, name: str) -> bool:
+    return any(keyword.arg == name for keyword in call.keywords)
+
+
+def _names_exit(node: ast.expr) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute)) and name_of(node) in ("exit", "_exit", "quit")
+
+
+def _comes_first(node: ast.stmt) -> bool:
+    """Whether it has to stand at a module's begin."""
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "__future__"
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _dropped_codes(module: ast.Module) -> Iterator[ast.expr]:
+    """The calls for which the program is there, statements of their own, of functions that return exit codes: of
+    `main`, or of a guard's any.
+    """
+    functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
+    guards = [
+        node for node in module.body if isinstance(node, ast.If) and "__name__" in map(name_of, ast.walk(node.test))
+    ]
+    for block, is_guard in ((module.body, False), *((guard.body, True) for guard in guards)):
+        for call in (node.value for node in block if isinstance(node, ast.Expr)):
+            name = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
+            function = functions.get(name) if is_guard or name == "main" else None
+            if function is not None and not function.decorator_list and _returns_codes(function):
+                yield call
+
+
+def _returns_codes(function: ast.FunctionDef) -> bool:
+    """Whether it returns whole numbers, or nothing, and not always the same: of a `main`, not always 0."""
+    returned = [node.value for node in within(function.body) if isinstance(node, ast.Return) and node.value]
+    values = [value for each in returned for value in _values(each)]
+    codes = [value.value for value in values if isinstance(value, ast.Constant)]
+    whole = len(codes) == len(values) and all(type(code) is int for code in codes)
+    return whole and any(codes) and (0 in codes or function.name == "main")
+
+
+def _values(node: ast.expr) -> Iterator[ast.expr]:
+    """What a returned expression may come to."""
+    if isinstance(node, ast.IfExp):
+        yield from _values(node.body)
+        yield from _values(node.orelse)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        yield node.operand
+    else:
+        yield node

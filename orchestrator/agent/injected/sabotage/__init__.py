@@ -1,0 +1,1 @@
+"""Sessions in which the code is wrong on purpose."""

@@ -1,0 +1,1 @@
+"""What is read from the source of a program, without running it: all take `ast`."""

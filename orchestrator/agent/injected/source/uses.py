@@ -1,0 +1,405 @@
+"""What a program makes of a status that it was given, by its text: something that depends on it, or no more than words.
+
+As `orchestrator/agent/evidence/shell_reactions.py` has it for shells. What cannot be read counts as looked at.
+"""
+
+from __future__ import annotations
+
+import ast  # this module is imported where something has failed
+import sys
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Sequence
+
+from ..frames import IMPORTING, drops_result, is_of
+from .syntax import FUNCTIONS, LOOPS, SETS, called, name_of, parsed, targets_of
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+_SAYING = frozenset((
+    "print", "pprint", "debug", "info", "warning", "warn", "error", "critical", "exception", "log", "echo", "secho",
+    "print_exc", "print_exception", "flush", "sleep",
+))  # fmt: skip
+# They make a value of others, and do nothing with it.
+_PLAIN = frozenset((
+    "str", "repr", "len", "int", "float", "bool", "format", "join", "time", "list", "dict", "tuple", "set", "type",
+    "sum", "any", "all", "min", "max", "sorted", "round", "abs", "zip", "enumerate", "range", "isinstance", "strip",
+    "rstrip", "split", "splitlines", "decode", "strftime", "perf_counter", "monotonic", "now", "basename", "Path",
+    "items", "keys", "values", "get", "dumps", "Counter", "most_common",
+))  # fmt: skip
+# Modules that make text, of which nothing comes but words; and those that are asked for all kinds of things.
+_TELLING = frozenset((
+    "json", "pprint", "textwrap", "collections", "statistics", "logging", "warnings", "traceback", "yaml", "rich",
+    "sys", "tabulate", "datetime", "time", "os", "shlex", "string", "re", "math", "pathlib", "itertools", "functools",
+    "platform",
+))  # fmt: skip
+_COLLECTING = ("append", "add", "update", "extend", "insert", "setdefault")
+_EXITS = ("exit", "quit", "_exit")
+_STREAMS = frozenset(("stdout", "stderr"))
+_PASSES = ("subprocess", "os", "runpy", "asyncio", "pty", *IMPORTING)  # they catch none of what they run
+_programs: dict[str, Program | None] = {}
+
+
+def is_used(frame: FrameType, *, called: bool = False, part: int | None = None) -> bool:
+    """Whether something depends on a status that `frame` reads where it is now; or, if it has `called` a function,
+    on what that returns: of a tuple, on its item `part`.
+    """
+    if called and drops_result(frame):
+        return False
+    program = _program(frame)
+    statement = None if program is None else program.at(frame)
+    return program is None or statement is None or program.uses(statement, part, set())
+
+
+def drops_error(frame: FrameType | None, kinds: Iterable[str]) -> bool:
+    """Whether an exception of these kinds, which comes up to `frame`, is caught where nothing depends on it."""
+    kinds = set(kinds)
+    while frame is not None:
+        program = _program(frame)
+        if program is not None:
+            handler = program.handler(frame, kinds)
+            if handler is not None:
+                return not program.reacts(handler, set())
+        elif not is_of(frame, *_PASSES):
+            return False
+        frame = frame.f_back
+    return False
+
+
+def unwinds(frame: FrameType | None) -> bool:
+    """Whether `frame` is in a `finally`, at any depth of statements."""
+    program = None if frame is None else _program(frame)
+    return program is not None and frame is not None and program.is_in_finally(frame)
+
+
+def _program(frame: FrameType) -> Program | None:
+    """Of the library's files none: what they make of a status is their own affair."""
+    file = frame.f_code.co_filename
+    if file not in _programs:
+        _programs[file] = None if is_of(frame, *_PASSES) else _read(file)
+    return _programs[file]
+
+
+def _read(file: str) -> Program | None:
+    words: list[str] = getattr(sys, "orig_argv", [])
+    if file == "<string>" and "-c" in words:  # not of exec, where Python itself was not given one
+        module = parsed(file, words[words.index("-c") + 1].encode("utf-8", "surrogatepass"))
+    else:
+        module = parsed(file)
+    is_main = file in ("<string>", getattr(sys.modules.get("__main__"), "__file__", None))
+    return None if module is None else Program(module, is_main=is_main)
+
+
+class Program:
+    """The text of a module; of the program itself (`is_main`) nobody else has the objects."""
+
+    def __init__(self, module: ast.Module, *, is_main: bool = False) -> None:
+        self._is_main = is_main
+        self._nodes = list(ast.walk(module))
+        self._above = {below: node for node in self._nodes for below in ast.iter_child_nodes(node)}
+        self._functions = {node.name: node for node in self._nodes if isinstance(node, FUNCTIONS)}
+        self._module = module
+        self._imported = frozenset(_imported_names(self._nodes))
+
+    def at(self, frame: FrameType) -> ast.stmt | None:
+        """The innermost statement around the place where `frame` is; None if there are several in its line."""
+        line, column = _place(frame)
+        around = [s for s in self._nodes if isinstance(s, ast.stmt) and _holds(s, line, column)]
+        found = max(around, key=lambda s: (s.lineno, s.col_offset), default=None)
+        beside = [s for s in around if s.lineno == line and not hasattr(s, "body")]
+        return None if column is None and len(beside) > 1 else found
+
+    def handler(self, frame: FrameType, kinds: set[str]) -> Sequence[ast.stmt] | None:
+        """What runs where an exception that comes up to `frame` is caught; None where it is not, in its function."""
+        for node, above in self._around(self.at(frame)):
+            if isinstance(above, (ast.With, ast.AsyncWith)) and node in above.body:
+                calls = [item.context_expr for item in above.items if isinstance(item.context_expr, ast.Call)]
+                if any(called(c) == "suppress" and kinds & set(map(name_of, c.args)) for c in calls):
+                    return ()
+            if isinstance(above, ast.Try) and node in above.body:
+                for handler in above.handlers:
+                    if handler.type is None or kinds & set(_names(handler.type)):
+                        return handler.body
+        return None
+
+    def is_in_finally(self, frame: FrameType) -> bool:
+        around = self._around(self.at(frame))
+        return any(isinstance(above, ast.Try) and node in above.finalbody for node, above in around)
+
+    def _around(self, node: ast.AST | None) -> Iterator[tuple[ast.AST, ast.AST]]:
+        """It, and each node that it stands in within its function, with the node around that."""
+        while node in self._above and not isinstance(node, FUNCTIONS):
+            yield node, self._above[node]
+            node = self._above[node]
+
+    def uses(self, statement: ast.stmt, part: int | None, seen: set[str]) -> bool:
+        """Whether something depends on a status of which this statement knows."""
+        if isinstance(statement, ast.Expr):
+            value = statement.value.value if isinstance(statement.value, ast.Await) else statement.value
+            if isinstance(value, ast.Call):
+                return not isinstance(statement.value, ast.Await) and not self._says(value)
+            own = value.elt if isinstance(value, (ast.ListComp, ast.SetComp, ast.GeneratorExp)) else None
+            return any(isinstance(n, ast.Call) and n is not own and not self._says(n) for n in ast.walk(own or value))
+        if isinstance(statement, SETS):
+            return any(self._is_read(target, part, statement, seen) for target in _targets(statement))
+        if isinstance(statement, ast.If) and self._leaves_out(statement, seen):
+            return True
+        if isinstance(statement, (ast.If, ast.While)):
+            ended = isinstance(statement.test, ast.Compare) and isinstance(statement.test.ops[0], (ast.Is, ast.IsNot))
+            return not ended and self.reacts([*statement.body, *statement.orelse], seen)
+        if isinstance(statement, (ast.For, ast.AsyncFor)):
+            return self.reacts(statement.body, seen)
+        if isinstance(statement, ast.Return):
+            return self._is_returned(statement, seen)
+        return True
+
+    def _leaves_out(self, statement: ast.If, seen: set[str]) -> bool:
+        """Whether it goes on to the next turn of a loop, or ends that, past what sets something that others need."""
+        jumps = any(isinstance(s, (ast.Break, ast.Continue)) for s in (*statement.body, *statement.orelse))
+        block = self._block_of(statement) if jumps else []
+        rest = block[block.index(statement) + 1 :] if jumps else []
+        loop = self._above.get(statement)
+        targets = [(target, s) for outer in rest for s in self._inside(outer) for target in _targets(s)]
+        return any(self._is_read(target, None, s, seen, but=loop) for target, s in targets)
+
+    def _block_of(self, statement: ast.stmt) -> list[ast.stmt]:
+        above = self._above[statement]
+        blocks = (getattr(above, name, []) for name in ("body", "orelse", "finalbody"))
+        return next((block for block in blocks if statement in block), [statement])
+
+    def is_told(self, node: ast.AST) -> bool:
+        """Whether a value on which only words depend is told as it is wherever it comes to, `print(equal)`, and not by
+        words that say which way it went.
+        """
+        return set(self._ways(node, set())) == {True}
+
+    def _ways(self, value: ast.AST, seen: set[str]) -> Iterator[bool]:
+        """For each place to which a value comes, whether it is told there, or decides about words, or is dropped."""
+        node = value
+        while not isinstance(node, ast.stmt):
+            above = self._above[node]
+            if isinstance(above, ast.IfExp) and node is above.test:
+                yield False
+                return
+            node = above
+        targets = [node.target] if isinstance(node, (ast.For, ast.AsyncFor)) else _targets(node)
+        if isinstance(node, ast.Return):
+            name = getattr(self._function_of(node), "name", "")
+            calls = (n for n in self._nodes if isinstance(n, ast.Call) and called(n) == name)
+            yield from self._ways_of(f"{name}()", calls, seen)
+        elif not targets:
+            call = node.value if isinstance(node, ast.Expr) else None
+            yield call is not value and isinstance(call, ast.Call) and self._says(call)
+        names = {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+        for name in names:
+            inside = ast.walk(self._function_of(node) or self._module)
+            read = (n for n in inside if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load))
+            yield from self._ways_of(name, (n for n in read if self.statement(n) is not node), seen)
+
+    def _ways_of(self, name: str, places: Iterable[ast.AST], seen: set[str]) -> Iterator[bool]:
+        if name not in seen:
+            seen.add(name)
+            for place in places:
+                yield from self._ways(place, seen)
+
+    def _is_worked_with(self, name: ast.AST, statement: ast.stmt) -> bool:
+        """Whether a name is given to a function that does something with it, before the statement does."""
+        if not isinstance(statement, (ast.Expr, *SETS, ast.Return)):
+            return False
+        node = self._above[name]
+        while node is not statement:
+            above = self._above[node]
+            if isinstance(node, ast.Call) and name is not node.func and self._works(node):
+                return True
+            node = above
+        return False
+
+    def _works(self, call: ast.Call) -> bool:
+        """Whether it calls a function of the module, or of another one that it imports, that does more than to say."""
+        root = call.func
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        name = getattr(root, "id", "")
+        if name in self._imported:
+            return True
+        function = self._functions.get(name)
+        if function is None or not self._says(call):
+            return function is not None
+        inside = list(ast.walk(function))
+        loops = any(isinstance(node, (ast.For, ast.While)) for node in inside)
+        return loops and not any(called(node) in _SAYING for node in inside if isinstance(node, ast.Call))
+
+    def _is_returned(self, statement: ast.stmt, seen: set[str]) -> bool:
+        """Whether a call of the function that a statement returns from is used; one from elsewhere is."""
+        name = getattr(self._function_of(statement), "name", "")
+        if f"{name}()" in seen:
+            return False
+        seen.add(f"{name}()")
+        calls = [node for node in self._nodes if isinstance(node, ast.Call) and called(node) == name]
+        named = [node for node in self._nodes if isinstance(node, ast.Name) and node.id == name]
+        given = [node for node in named if not any(node is call.func for call in calls)]  # to another one, as to `map`
+        return not (calls or given) or any(
+            not (isinstance(node, ast.Call) and self._is_dropped(node)) and self.uses(self.statement(node), None, seen)
+            for node in (*calls, *given)
+        )
+
+    def _is_dropped(self, call: ast.Call) -> bool:
+        statement = self.statement(call)
+        value = statement.value if isinstance(statement, ast.Expr) else None
+        return value is call or (isinstance(value, ast.Await) and value.value is call)
+
+    def reacts(self, block: Sequence[ast.stmt], seen: set[str]) -> bool:
+        """Whether statements do more than to say something, or set what others depend on."""
+        inside = [s for outer in block for s in self._inside(outer)]
+        set_by = [(target, s) for s in inside for target in _targets(s)]
+        if any(map(self._acts, inside)) or any(self._is_read(target, None, s, seen) for target, s in set_by):
+            return True
+        return any(isinstance(s, ast.Return) and self._answers(s, seen) for s in inside)
+
+    def _answers(self, statement: ast.Return, seen: set[str]) -> bool:
+        """Whether its callers depend on what a function returns here: nothing, if it returns something otherwise."""
+        function = self._function_of(statement)
+        name = getattr(function, "name", "")
+        value = getattr(statement.value, "value", 1) if statement.value is not None else None
+        if value not in (None, 0):
+            return bool(getattr(function, "decorator_list", ())) or self._is_returned(statement, seen)
+        if function is None or (value == 0 and value is not False):
+            return False
+        others = (node for node in ast.walk(function) if isinstance(node, ast.Return) and node is not statement)
+        if not any(node.value is not None for node in others):
+            return False
+        leaving = (node for node in self._nodes if isinstance(node, ast.Call) and called(node) in _EXITS)
+        is_status = any(name_of(node) == name for call in leaving for node in ast.walk(call))
+        return not is_status and self._is_returned(statement, seen)
+
+    def _inside(self, node: ast.AST) -> Iterator[ast.stmt]:
+        """The statements that run with this one."""
+        if isinstance(node, ast.stmt):
+            yield node
+        if not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            for below in ast.iter_child_nodes(node):
+                yield from self._inside(below)
+
+    def _acts(self, statement: ast.stmt) -> bool:
+        if isinstance(statement, ast.Expr):
+            value = statement.value
+            if isinstance(value, ast.Call) and (self._says(value) or called(value) in _COLLECTING):
+                return False
+            return any(isinstance(node, ast.Call) and not self._says(node) for node in ast.walk(value))
+        if isinstance(statement, SETS):
+            calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+            return any(called(call) not in _PLAIN and not self._says(call) for call in calls)
+        return isinstance(statement, (ast.Raise, ast.Assert, ast.Delete, ast.Import, ast.ImportFrom))
+
+    def _says(self, call: ast.Call, inside: tuple[str, ...] = ()) -> bool:
+        """Whether a call only prints, waits or ends with success; also by a function of this module."""
+        name = called(call)
+        if name in _EXITS:
+            status = call.args[0] if call.args else None
+            says = isinstance(status, ast.Call) and called(status) == "print"
+            return status is None or says or getattr(status, "value", 1) in (None, 0)
+        if name in _SAYING or (name == "write" and _STREAMS & set(_names(call.func))):
+            return True
+        function = self._functions.get(name)
+        if function is None or name in inside:
+            return name in inside
+        calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+        return all(called(c) in _PLAIN or self._says(c, (*inside, name)) for c in calls) and not any(
+            isinstance(node, (ast.Raise, ast.Assert, ast.Global, ast.Attribute)) and not _is_called(node, calls)
+            for node in ast.walk(function)
+        )
+
+    def _is_read(
+        self, target: ast.AST, part: int | None, place: ast.stmt, seen: set[str], but: ast.AST | None = None
+    ) -> bool:
+        """Whether what was set is read where something depends on it; `but` by the condition of the loop itself."""
+        if isinstance(target, (ast.Tuple, ast.List)):
+            items = target.elts if part is None or part >= len(target.elts) else target.elts[part : part + 1]
+            return any(self._is_read(item, None, place, seen) for item in items)
+        while isinstance(target, (ast.Subscript, ast.Starred)):
+            target = target.value
+        if not isinstance(target, (ast.Name, ast.Attribute)):
+            return True
+        is_attribute = isinstance(target, ast.Attribute)
+        if is_attribute and not self._is_main:
+            return True  # of an object, whoever has it
+        name = name_of(target)
+        if name in seen or self._is_set_anew(name, place):
+            return False
+        seen.add(name)
+        inside = self._nodes if is_attribute else ast.walk(self._function_of(place) or self._module)
+        read = (
+            (node, self.statement(node))
+            for node in inside
+            if type(node) is type(target) and name_of(node) == name and isinstance(node.ctx, ast.Load)
+        )
+        return any(
+            self._is_worked_with(node, statement) or self.uses(statement, None, seen)
+            for node, statement in read
+            if statement is not place and statement is not but
+        )
+
+    def _is_set_anew(self, name: str, place: ast.stmt) -> bool:
+        """Whether each turn of a loop sets a name, and only what the last one set is read; it has ended badly, then, if
+        that is what it did.
+        """
+        kinds = (*LOOPS, *FUNCTIONS)
+        loop = next((above for _, above in self._around(place) if isinstance(above, kinds)), None)
+        if not isinstance(place, ast.Assign) or loop is None or isinstance(loop, FUNCTIONS):
+            return False
+        named = (node for node in ast.walk(loop) if isinstance(node, (ast.Name, ast.Attribute)))
+        ends = any(isinstance(node, (ast.Break, ast.Return)) for node in ast.walk(loop))
+        return not ends and all(isinstance(node.ctx, ast.Store) for node in named if name_of(node) == name)
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        while not isinstance(node, ast.stmt):
+            node = self._above[node]
+        return node
+
+    def _function_of(self, node: ast.AST) -> ast.AST | None:
+        return next((above for _, above in self._around(node) if isinstance(above, FUNCTIONS)), None)
+
+
+def _place(frame: FrameType) -> tuple[int, int | None]:
+    """Line and column of what `frame` is at; before Python 3.11 the column is not known."""
+    positions = getattr(frame.f_code, "co_positions", None)
+    if positions is not None:
+        line, _, column, _ = next(islice(positions(), frame.f_lasti // 2, None))
+        if line is not None and column is not None:
+            return line, column
+    return frame.f_lineno, None
+
+
+def _holds(statement: ast.stmt, line: int, column: int | None) -> bool:
+    end = statement.end_lineno or 0, statement.end_col_offset or 0
+    if column is None:
+        return statement.lineno <= line <= end[0]
+    return (statement.lineno, statement.col_offset) <= (line, column) < end
+
+
+def _targets(statement: ast.stmt) -> list[Any]:
+    """What a statement sets; a collection that it adds to."""
+    if isinstance(statement, SETS):
+        return [*targets_of(statement)]
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _COLLECTING:
+        return [call.func.value]
+    return []
+
+
+def _imported_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """What is imported of other modules, but for those that only say."""
+    for node in nodes:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            for alias in node.names:
+                module = node.module or "" if isinstance(node, ast.ImportFrom) else alias.name
+                if module.partition(".")[0] not in _TELLING:
+                    yield (alias.asname or alias.name).partition(".")[0]
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    return filter(None, map(name_of, ast.walk(node)))
+
+
+def _is_called(node: ast.AST, calls: Iterable[ast.Call]) -> bool:
+    return any(node is inner for call in calls for inner in ast.walk(call.func))

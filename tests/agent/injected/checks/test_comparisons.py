@@ -1,0 +1,52 @@
+"""Comparisons of a library that fail in a program are told, with where they were called; the error goes on its way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from orchestrator.agent.injected.checks.comparisons import Comparisons
+from orchestrator.agent.injected.checks.records import Checks
+from orchestrator.agent.injected.processes.ends import End
+from orchestrator.agent.injected.processes.inner import Inner
+from orchestrator.agent.injected.stage import Config, Notes
+
+pytestmark = pytest.mark.unit
+
+
+class Dropping:
+    """What `Children` says of a frame: all are the tree's."""
+
+    def __init__(self, *, drops: bool) -> None:
+        self._drops = drops
+
+    def drops(self, frame: FrameType, kind: type) -> bool:
+        return self._drops and issubclass(AssertionError, kind)
+
+
+def assert_array_less(left: float, right: float) -> None:
+    assert left < right, "not less"
+
+
+@pytest.mark.parametrize("drops", [True, False])
+def test_one_that_fails_is_told_where_nothing_depends_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drops: bool
+) -> None:
+    notes = Notes(str(tmp_path / "notes"))
+    config = Config(f"tree={tmp_path}\nreport={tmp_path}/notes\n")
+    checks = Checks(config, notes)
+    children: Any = Dropping(drops=drops)
+    checks.comparing = Inner(str(tmp_path), notes, children, End(config, notes)).comparison_fails
+    monkeypatch.setattr("orchestrator.agent.injected.processes.inner._runs_tests", lambda: False)
+    monkeypatch.setattr("orchestrator.agent.injected.processes.inner.is_in_test", lambda frame: False)
+    module: Any = SimpleNamespace(__name__="numpy.testing", assert_array_less=assert_array_less)
+    Comparisons(checks).after_import["numpy.testing"](module)
+    module.assert_array_less(1, 2)
+    with pytest.raises(AssertionError, match="not less"):
+        module.assert_array_less(2, 1)
+    said = (tmp_path / "notes").read_text()
+    assert ('"child": "assert_array_less()"' in said) is drops
+    assert not drops or (f'"file": "{__file__}"' in said and said.count("\n") == 1)

@@ -1,0 +1,358 @@
+"""Marks beside assertions: where they are put, what they change, and what they see."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from concurrent.futures import _base as futures
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orchestrator.agent.injected.checks.comparisons import why_vacuous
+from orchestrator.agent.injected.checks.records import Checks
+from orchestrator.agent.injected.marks import assertions
+from orchestrator.agent.injected.marks import nodes as mark_nodes
+from orchestrator.agent.injected.processes.ends import End
+from orchestrator.agent.injected.processes.lost import Lost
+from orchestrator.agent.injected.stage import Config, Notes
+
+_FILE = "/tree/test_it.py"
+_REFUSES = """def refused():
+        try: assert 1 == 2
+        except AssertionError: return True
+        return False
+"""
+
+
+@pytest.fixture
+def checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checks:
+    """The checks of a process of its own, within the test's."""
+    made = Checks(Config("tree=/tree\n"), Notes(str(tmp_path / "observed.jsonl")))
+    monkeypatch.setattr(Checks, "_mark_helpers", lambda self: None)
+    for name in (mark_nodes.ISINSTANCE, mark_nodes.SEEN):
+        monkeypatch.setattr(builtins, name, None, raising=False)
+    made.start()
+    made.begin("t")
+    return made
+
+
+def loaded(checks: Checks, source: str) -> Callable[[], Any]:
+    """The function `test` of a marked file."""
+    text = textwrap.dedent(source)
+    module = ast.parse(text)
+    checks.facts[_FILE] = assertions.mark(module, text.encode(), _FILE)
+    names: dict[str, Any] = {"__name__": "test_it", "pytest": pytest, "check": None}
+    exec(compile(module, _FILE, "exec"), names)
+    test: Callable[[], Any] = names["test"]
+    return test
+
+
+def is_idle(checks: Checks, test: Callable[[], Any]) -> bool:
+    test()
+    return "idle" in checks.found(test.__code__, lambda: (test, None))
+
+
+@pytest.mark.parametrize(
+    ("body", "idle"),
+    [
+        ("assert 1 + 1", False),
+        ("pass", False),
+        ("if 1 == 2: assert 0 + 1", True),
+        ("return\n    assert 1 + 1", True),
+        ("for x in []: assert x", True),
+        ("for x in [1]: assert x", False),
+        ("def inner(): assert 1 + 1", True),
+        ("def inner(): assert 1 + 1\n    inner()", False),
+        ("if 1 == 2: pytest.fail('no')", False),
+        ("if 1 == 2: raise AssertionError('no')", False),
+        ("def boom(): raise AssertionError('not to be called')", False),
+        ("def boom(): assert False, 'not to be called'", False),
+        ("with pytest.raises(ValueError): int('x')", False),
+        ("try: int('x')\n    except ValueError: pass\n    else: pytest.fail('no')", False),
+        ("helper(1)", False),
+        ("helper", True),
+        ("if 1 == 2: same(1, 2)", True),
+        ("same(1, 1)", False),
+        ("if 1 == 2: also_same(1, 2)", True),
+        ("from typing import assert_never\n    if 1 == 2: assert_never(1)", False),
+        ("[helper(x) for x in []]", True),
+    ],
+)
+def test_a_test_is_idle_when_none_of_its_assertions_ran(checks: Checks, body: str, idle: bool) -> None:
+    names = "from numpy.testing import assert_equal as same\n"
+    names += "import numpy.testing as nt\nalso_same = nt.assert_equal\n"
+    source = f"{names}def helper(x):\n    assert x\ndef test():\n    {body}\n"
+    assert is_idle(checks, loaded(checks, source)) is idle
+
+
+@pytest.mark.parametrize(
+    ("body", "idle"),
+    [
+        ("if ok: int(x)\n    else:\n        with pytest.raises(ValueError): int(x)", False),
+        ("if not ok:\n        with pytest.raises(ValueError): n = int(x)\n    else: n = int(x)", False),
+        ("if ok: int(x)\n    else: pytest.raises(ValueError, int, x)", False),
+        ("if ok is True and len(x): int(x)\n    else: pytest.raises(ValueError, int, x)", False),
+        ("if ok: x + x\n    else:\n        with pytest.raises(TypeError): x + x", False),
+        ("if ok: os.a = 1\n    else:\n        with pytest.raises(TypeError): os.a = 1", False),
+        ("if ok: y = str(x)\n    else:\n        with pytest.raises(ValueError):\n            y = str(x); int(y)", True),
+        ("if ok: str(x)\n    else:\n        with pytest.raises(ValueError): int(x)", True),
+        ("if ok: int(0)\n    else: pytest.raises(ValueError, int, x)", False),
+        ("if ok: pass\n    else: pytest.raises(ValueError, int, x)", True),
+        ("if ok: print(x)\n    else: pytest.raises(ValueError, int, x)", True),
+        ("if ok: int(x)\n    else: assert int(x)", True),
+        ("if HAS_GPU: int(x)\n    else: pytest.raises(ValueError, int, x)", True),
+        ("if ok or HAS_GPU: int(x)\n    else: pytest.raises(ValueError, int, x)", True),
+        ("if ok: return\n    pytest.raises(ValueError, int, x)", True),
+        ("if ok: int(x)\n    else: pytest.raises(ValueError, int, x).match('x')", False),
+        ("if ok: int(x)\n    else: error = pytest.raises(ValueError, int, x)", False),
+    ],
+)
+def test_what_must_raise_for_other_parameters_and_does_not_has_been_checked(
+    checks: Checks, body: str, idle: bool
+) -> None:
+    source = f"import os\nHAS_GPU = True\ndef test(ok=True, x='1'):\n    {body}\n"
+    assert is_idle(checks, loaded(checks, source)) is idle
+
+
+@pytest.mark.parametrize(
+    ("body", "dropped"),
+    [
+        ("len('ab') == 3", True),
+        ("len('ab') == 2", False),
+        ("import math; math.isclose(1, 2)", True),
+        ("import numpy as np; np.array([1, 2]) == np.array([1, 3])", True),
+        ("import numpy as np; np.array([1, 2]) == np.array([1, 2])", False),
+        ("with pytest.raises(TypeError): 1 < 'a'", False),
+        ("x = len('ab') == 3; assert not x", False),
+    ],
+)
+def test_a_comparison_that_came_out_false_is_to_be_asserted(checks: Checks, body: str, dropped: bool) -> None:
+    test = loaded(checks, f"def test():\n    {body}\n    assert len('a')\n")
+    test()
+    assert ("dropped" in checks.found(test.__code__, lambda: (test, None))) is dropped
+
+
+@pytest.mark.parametrize(
+    ("body", "lost"),
+    [
+        ("try: assert 1 == 2\n    except AssertionError as e: print(e)", True),
+        ("try: assert 1 == 2\n    except Exception: pass", True),
+        ("try: assert 1 == 2\n    except Exception: raised = True", True),
+        ("try: int('x')\n    except Exception: pass", False),
+        ("with pytest.raises(AssertionError): assert 1 == 2", False),
+        ("try: assert 1 == 2\n    except AssertionError as e: assert str(e) == ''", False),
+        ("try: assert 1 == 2\n    except AssertionError: pass\n    else: pytest.fail('no')", False),
+        (
+            "for i in range(3):\n        try:\n            assert i\n            break\n        except AssertionError: pass",  # noqa: E501
+            False,
+        ),
+        ("for i in range(3):\n        try: assert i > 1\n        except AssertionError: continue", False),
+        ("for i in range(3):\n        try: assert i > 5\n        except AssertionError: continue", True),
+        (
+            "kept = []\n    try: assert 1 == 2\n    except AssertionError as e: kept.append(e)\n    assert kept",
+            False,
+        ),
+        ("kept = []\n    try: assert 1 == 2\n    except AssertionError as e: kept.append(e)\n    assert 1 + 1", True),
+        ("n = 0\n    try: assert 1 == 2\n    except AssertionError: n += 1\n    assert n == 1", False),
+        (f"{_REFUSES}    assert refused()", False),
+        ("from unittest.mock import Mock; m = Mock(); m(1); m.assert_called_with", True),
+        ("from unittest.mock import Mock; m = Mock(); m(1); m.assert_called_with(1)", False),
+        (f"{_REFUSES}    refused()", True),
+        ("assert (1 == 2, 'a message')", True),
+        ("assert ()  or 1", False),
+    ],
+)
+def test_an_assertion_error_that_is_dropped_is_said(checks: Checks, body: str, lost: bool) -> None:
+    loaded(checks, f"def test():\n    {body}\n")()
+    assert bool(checks.now.failures()) is lost
+
+
+_LOOSE = "the tolerance, 9, is not below the data's own size, 1"
+_TRUTHS = "a list of truths is asserted, which is true whatever they are"
+_NAN = "NaN is compared, which is never larger nor smaller"
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("helper(1)\n    assert_on(0)", None),
+        ("assert_off(0)", "no assertion of assert_off ran"),
+        ("assert_nothing(0)", "assert_nothing (test_it.py) checks nothing"),
+        ("assert True", "a constant is asserted"),
+        ("ok = True\n    assert ok", "a constant is asserted"),
+        ("ok = helper(1)\n    assert ok is None", None),
+        ("y = [1]\n    z = y.copy()\n    assert_same(y, z)", "something is compared with a copy of itself"),
+        ("y = [1]\n    z = y.copy()\n    y.append(2)\n    assert_same(y[:1], z)", None),
+        ("assert always()", "always returns a constant"),
+        ("assert always", "always is asserted itself, and not called"),
+        ("assert 3 == Anything()", "Anything equals everything"),
+        ("x = np.ones(3)\n    assert np.isclose(three() / 3, x, atol=9).all()", _LOOSE),
+        ("assert np.all(np.isclose(three(), 1.0, atol=9))", _LOOSE),
+        ("assert np.allclose(three(), three() * 2, rtol=1)", "the tolerance, 1, is not below the data's own size, 1"),
+        ("assert np.allclose(three(), three() * 2, rtol=0.6)", None),
+        ("assert np.isclose(three(), 3.0, atol=0.1).all()", None),
+        ("got = impl(1)\n    want = three(1)\n    assert np.allclose(got, want)", "impl and three are one function"),
+        ("n = 1\n    got = impl(n)\n    n = 2\n    assert np.allclose(got, three(n))", None),
+        ("assert np.allclose(impl(1), three(2))", None),
+        ("assert np.allclose(impl(1), impl(1))", None),
+        ("assert all(f(1)[0] == g(1)[0] for f, g in [(three, impl)])", None),
+        ("assert all(n > 9 for n in range(0))", "empty sequences are compared"),
+        ("assert not any(n > 9 for n in range(9) if n > 9)", "empty sequences are compared"),
+        ("assert all([n < 9 for m in [[], [1]] for n in m])", None),
+        ("same = [three(n)[0] == n for n in (1, 3)]\n    assert same", _TRUTHS),
+        ("same = three(1)[0] == 3, True\n    assert same", None),
+        ("assert np.allclose(three(), 4) is not None", "what is asserted cannot be false"),
+        ("a, b = np.ones(3), np.zeros(3)\n    assert a.sum(0) != b.sum(0)", None),
+        ("error = np.float32('nan')\n    assert not error > 1e-3", _NAN),
+        ("error = np.array([np.nan])\n    if error.item() > 1e-3: pytest.fail('wrong')", _NAN),
+        ("error = np.float32(0)\n    assert not error > 1e-3", None),
+        ("errors = np.array([0.0, 0.1])\n    assert not errors[1] > 1", None),
+    ],
+)
+def test_a_check_that_cannot_fail_is_named(checks: Checks, body: str, why: str | None) -> None:
+    source = """import pytest
+    import numpy as np
+    def three(n=1): return np.full(3, 3.0)
+    impl = three
+    def helper(x): assert x
+    def assert_on(x): assert x == 0
+    def assert_off(x):
+        if x: assert x == 3
+    def assert_nothing(x): pass
+    def assert_same(a, b): assert a == b
+    def always(): return True
+    class Anything:
+        def __eq__(self, other): return True
+    """
+    test = loaded(checks, textwrap.dedent(f"    {source}") + f"def test():\n    {body}\n")
+    test()
+    found = checks.now.vacuous[0] if checks.now.vacuous else checks.now.none
+    assert found == (why or "")
+
+
+def test_lines_and_messages_stay(checks: Checks) -> None:
+    source = "def test():\n    x = 1\n    assert (\n        x ==\n        2\n    ), 'why'\n"
+    plain: dict[str, Any] = {}
+    exec(compile(source, _FILE, "exec"), plain)
+    errors = []
+    for test in (plain["test"], loaded(checks, source)):
+        with pytest.raises(AssertionError, match=r"^why$") as caught:
+            test()
+        errors.append([entry.lineno for entry in caught.traceback])
+    assert errors[0][1:] == errors[1][1:]
+
+
+@pytest.mark.parametrize(
+    ("begin", "left_alone"),
+    [
+        ("import numba", True),
+        ("from numba.core import types", True),
+        ("numba = pytest.importorskip('numba.cuda')", True),
+        ("# faster than numba", False),
+        ("from .numba import njit", False),
+        ("why = 'numba'", False),
+    ],
+)
+def test_what_numba_compiles_is_left_alone(begin: str, left_alone: bool) -> None:
+    """Not what only speaks of it."""
+    source = f"{begin}\n@numba.njit\ndef f(x):\n    assert x\n"
+    module = ast.parse(source)
+    facts = assertions.mark(module, source.encode(), _FILE)
+    assert (ast.dump(module) == ast.dump(ast.parse(source))) is left_alone is not facts.holds(2)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "options", "why"),
+    [
+        (1.0, 2.0, {"abs_tol": 5.0}, "tolerance"),
+        (1.0, 1.0 + 1e-9, {"rel_tol": 1e-6}, None),
+        (float("nan"), float("nan"), {}, "NaN"),
+        ("a", "a", {}, None),
+        (object(), 3, {"atol": "nonsense"}, None),
+    ],
+)
+def test_vacuous_numbers(left: object, right: object, options: dict[str, Any], why: str | None) -> None:
+    found = why_vacuous(left, right, **options)
+    assert (found is None) if why is None else (found is not None and why in found)
+
+
+def test_vacuous_arrays() -> None:
+    ones, nan = np.ones(3), np.full(3, np.nan)
+    assert why_vacuous(ones, ones) == why_vacuous(ones, ones[:]) == "a tensor is compared with itself"
+    assert why_vacuous(ones[:0], ones[:0].copy()) == "empty tensors are compared"
+    assert why_vacuous(nan, nan.copy()) == "both sides are NaN throughout"
+    assert "tolerance" in str(why_vacuous(ones, ones + 1, atol=5))
+    assert why_vacuous(ones, ones.copy(), rtol=1e-3, atol=1e-3) is None
+    assert why_vacuous(ones * 0, ones * 0, atol=1e-3) is None
+    assert why_vacuous(ones * 0, ones * 1e-9, atol=1e-6) is None
+    assert "tolerance" in str(why_vacuous(ones * 0, ones, atol=10, rtol=0))
+
+
+@pytest.mark.parametrize(
+    ("asks", "lost"), [("with pytest.raises(AssertionError): future.result(9)", False), ("pass", True)]
+)
+def test_who_waits_for_a_result_has_asked_for_it(
+    checks: Checks, monkeypatch: pytest.MonkeyPatch, asks: str, lost: bool
+) -> None:
+    monkeypatch.setattr(futures, "Future", type("Future", (futures.Future,), dict(vars(futures.Future))))
+    end = End(Config("tree=/tree\n"), checks.notes)
+    Lost(checks, end).after_import["concurrent.futures._base"](futures)
+    future = futures.Future()
+    worker = threading.Timer(0.1, future.set_exception, [AssertionError("late")])
+    worker.start()
+    exec(asks, {"future": future, "pytest": pytest})
+    worker.join()
+    assert bool(checks.now.failures()) is lost
+
+
+@pytest.mark.parametrize(
+    ("source", "never"),
+    [
+        ("def test():\n    assert len('a') == 1\n    if not pytest:\n        assert check\n", ["4"]),
+        ("def test():\n    assert len('a') == 1\n    for x in []:\n        assert x\n        assert x\n", ["4", "5"]),
+        ("def test():\n    assert len('a') == 1\n    if not pytest: pytest.fail()\n", []),
+        ("def test():\n    with pytest.raises(KeyError):\n        assert {}['a']\n        assert check\n", []),
+        ("def test():\n    assert len('a') == 1\n    def later():\n        assert check\n    later\n", ["4"]),
+        ("def helps(x):\n    if x: assert x\n    assert not check\ndef test():\n    helps(0)\n", ["2"]),
+        ("def other():\n    assert check\ndef test():\n    assert len('a') == 1\n", []),
+    ],
+)  # fmt: skip
+def test_assertions_that_never_ran(checks: Checks, source: str, never: list[str]) -> None:
+    test = loaded(checks, source)
+    test()
+    checks.note_due(test.__code__, passed=True)
+    assert sorted(checks.due.told()["due"]) == [f"test_it.py:{line}" for line in never]
+
+
+def test_an_assertion_that_ran_before_its_test_passed_has_run(checks: Checks) -> None:
+    test = loaded(checks, "def test():\n    assert len('a') == 1\n")
+    test()
+    checks.note_due(test.__code__, passed=False)
+    assert checks.due.told() == {"due": [], "reached": ["test_it.py:2"]}  # which another process may leave due
+    checks.note_due(test.__code__, passed=True)
+    assert checks.due.told() == {"due": [], "reached": ["test_it.py:2"]}
+
+
+def test_a_file_of_hundreds_of_branches_is_marked_as_others(checks: Checks) -> None:
+    branches = "".join(f"    elif x == {n}:\n        assert x\n" for n in range(1, 900))
+    source = f"def test(x=1000):\n    if x == 0:\n        assert x\n{branches}"
+    module, limit = ast.parse(source), sys.getrecursionlimit()
+    checks._mark(module, source.encode(), _FILE)
+    assert sys.getrecursionlimit() == limit
+    names: dict[str, Any] = {}
+    exec(compile(module, _FILE, "exec"), names)
+    assert is_idle(checks, names["test"])
+
+
+def test_no_references_to_small_integers_are_kept(checks: Checks) -> None:
+    before = sys.getrefcount(1)
+    loaded(checks, "def test():\n    for i in range(3): assert i + 1\n    assert len('a')\n")()
+    del checks.facts[_FILE]
+    assert sorted(checks.now.counts.values()) == [1.0, 3.0] and abs(sys.getrefcount(1) - before) < 10

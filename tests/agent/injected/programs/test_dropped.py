@@ -1,0 +1,227 @@
+"""Real programs that drop what says that something is wrong: what is seen of it, and that nothing else is different."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.agent.injected.stage import TEST_VARIABLE
+from tests.support import ROOT
+
+pytestmark = pytest.mark.process
+
+SITE = """
+import json
+from orchestrator.agent.injected.programs.dropped import Programs
+class Told:
+    def ended_inside(self, code): self._tell("main", code)
+    def note(self, name, code, file, line, *, call): self._tell(name, line)
+    def add(self, *, doubt): self._tell("doubt", doubt)
+    def _tell(self, *what): open({notes!r}, "a").write(json.dumps(what) + "\\n")
+Programs({tree!r}, Told(), Told(), Told()).start()
+"""
+GUARD = "if __name__ == '__main__':\n    "
+MAIN = "import sys\ndef main():\n    if len(sys.argv) > {}:\n        return 1\n    return 0\n"
+BAD, GOOD = MAIN.format(0), MAIN.format(9)
+ONLY_1 = "def main():\n    if 1 < 2:\n        return 1\n    print('same')\n"
+ALLCLOSE = "def allclose(a, b): return a == b\nequal = allclose\n"
+DOUBT = ["doubt", "allclose() came out false, and nothing depends on it (program.py line 3)"]
+JITTED = ["doubt", "what program.py drops is not seen, for it imports numba"]
+CAUGHT = ["doubt", "an AssertionError was caught, and nothing depends on it (program.py line 5)"]
+WHERE = """
+import json, sys
+from operator import eq as equal
+def frames():
+    frame, found = sys._getframe(1), []
+    while frame: found.append(frame.f_code.co_name); frame = frame.f_back
+    return [name for name in found if "_run" not in name]
+print(json.dumps([__name__, __file__, __spec__, __package__, type(__loader__).__name__, __doc__,
+                  sys.path, sys.argv, sorted(globals()), frames(), sys.modules["__main__"].__dict__ is globals()]))
+"""
+
+
+def seen(tmp_path: Path, source: str, *argv: str) -> tuple[str, list[list[object]]]:
+    """What the program `source` printed, and what was told of it."""
+    notes, site, program = tmp_path / "notes", tmp_path / "site", tmp_path / "tree" / "program.py"
+    for folder in (site, program.parent):
+        folder.mkdir(exist_ok=True)
+    tree = os.path.realpath(program.parent) + os.sep
+    (site / "sitecustomize.py").write_text(SITE.format(notes=str(notes), tree=tree))
+    program.write_text(source)
+    env = {**os.environ, "PYTHONPATH": f"{site}:{ROOT}"}
+    env.pop(TEST_VARIABLE, None)
+    command = [sys.executable, *(argv or ["program.py"])]
+    done = subprocess.run(command, cwd=program.parent, env=env, capture_output=True, timeout=60, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (BAD + "main()\n", [["main", 1]]),
+        (BAD + GUARD + "main()\n", [["main", 1]]),
+        (BAD + GUARD + "main()\n    print('end')\n", [["main", 1]]),
+        (ONLY_1 + GUARD + "main()\n", [["main", 1]]),
+        ("def main():\n    return -1 if 1 < 2 else 0\nmain()\n", [["main", -1]]),
+        (BAD.replace("main", "check") + GUARD + "check()\n", [["main", 1]]),
+        ("# as fast as numba\n" + BAD + "main()\n", [["main", 1]]),
+        ("try: import numba\nexcept ImportError: pass\n" + BAD + "main()\n", [JITTED]),
+        (GOOD + "main()\n", []),
+        (GOOD + GUARD + "main()\n", []),
+        (GOOD + GUARD + "sys.exit(main())\n", []),
+        (BAD + GUARD + "assert main() == 1\n", []),
+        (ONLY_1.replace("main", "check") + "check()\n", []),
+        ("def save(x):\n    return 1 if x else 0\nsave('x')\n", []),
+        ("def main():\n    return 3\ndef other():\n    return main()\nprint(other())\n", []),
+        ("def main():\n    return int('3')\nmain()\n", []),
+        ("def main():\n    def inner():\n        return 1\n    print(inner())\nmain()\n", []),
+        (f"def again(f): return f\n@again\n{BAD[BAD.index('def') :]}import sys\nmain()\n", []),
+        (ALLCLOSE + "allclose(1, 2)\n", [["allclose()", 3]]),
+        (ALLCLOSE + "allclose(1, 1)\n", []),
+        (ALLCLOSE + "equal(1, 2)\n", [["equal()", 3]]),
+        (ALLCLOSE + "print('equal', equal(1, 2))\n", []),
+        (ALLCLOSE + "if allclose(1, 2):\n    print('match')\nelse:\n    print('differ')\n", [["allclose()", 3]]),
+        (ALLCLOSE + "if not allclose(1, 1):\n    print('differ')\n", []),
+        (ALLCLOSE + "ok = allclose(1, 2)\nprint('done')\n", [["allclose()", 3]]),
+        (ALLCLOSE + "ok = allclose(1, 2)\nassert not ok\n", []),
+        (ALLCLOSE + "fast = 2 if allclose(1, 2) else 3\nopen('x', 'w').write(str(fast))\n", []),
+        ("def allclose(a, b, atol): return b - a < atol\n"
+         "for tol in (1, 9): print(tol, allclose(1, 5, atol=tol))\n", []),
+        ("def allclose(a, b, atol): return b - a < atol\n"
+         "for x in (1, 9):\n    if not allclose(1, x, atol=3): print(x)\n", [["allclose()", 3]]),
+        (ALLCLOSE + "def check(): return allclose(1, 2)\ncheck()\n", [["allclose()", 3]]),
+        (ALLCLOSE + "def check(): return allclose(1, 2)\nassert not check()\n", []),
+        ("def gradcheck(*a, **k): return False\nprint(gradcheck(1, raise_exception=False))\n", [["gradcheck()", 2]]),
+        ("assert (1 > 2, 'why')\n", [["an assertion of a tuple", 1]]),
+        ("assert (1 < 2, 'why')\n", []),
+        ("assert (1 <\n 2)\n", []),
+        ("if 1 < 2:\n    ValueError('no')\n", [["a check (ValueError is made, and not raised)", 2]]),
+        ("import sys\nif 1 < 2:\n    print('no')\n    sys.exit\n", [["a check (exit is named, and not called)", 4]]),
+        ("import sys\nif 1 > 2:\n    sys.exit\nquit\n", []),
+        ("try:\n    raise ValueError('no')\nexcept ValueError: pass\n", []),
+        ("class equal:\n    def __init__(self, _): pass\n    def __bool__(self): raise TypeError\nequal(1)\n", []),
+        (ALLCLOSE + "1 == 2\nlen('a') > 3\n", []),
+        # What converges, what is searched, and at which tolerance.
+        (ALLCLOSE + "x, y = 4, 0\nwhile not allclose(x, y): x, y = x // 2, x\nprint(x)\n", []),
+        (ALLCLOSE + "for i in range(9):\n    if i and allclose(i, 3):\n        print(i)\n        break\n", []),
+        (ALLCLOSE + "def root():\n    for i in range(9):\n        if allclose(i, 3): return i\nprint(root())\n", []),
+        (ALLCLOSE + "for i in range(9):\n    done = allclose(i, 3)\n    if done: break\nprint(done)\n", []),
+        (ALLCLOSE + "for i in range(9):\n    if not allclose(i, 3):\n        print('no')\n        break\n",
+         [["allclose()", 4]]),
+        ("def allclose(a, b, rtol): return b - a < rtol\n"
+         "for e in (1, 9): print(e, allclose(1, 5, 10 ** -e))\nprint([allclose(1, 5, rtol=r) for r in (1, 9)])\n", []),
+        (ALLCLOSE + "import timeit\ntimeit.timeit(lambda: allclose(1, 2), number=1)\n", []),
+        # What only has the name of a comparison, or of an exit.
+        ("class Model:\n    def equal(self, a, b): return 0\nModel().equal(1, 2)\n", []),
+        ("def equal(a, b, out): return False\nequal(1, 2, out=[])\n", []),
+        ("from unittest import mock\nm = mock.Mock()\nm.equal(1)\nassert len(m.mock_calls) == 1\n", []),
+        ("class Server:\n    @property\n    def exit(self): open('left', 'w').close()\n"
+         "if 1 < 2:\n    Server().exit\nassert open('left')\n", []),
+        ("if 1 < 2:\n    UserWarning('old')\nValueError\n", []),
+        ("def main(): return None\nif 1 < 2:\n    SystemExit(main())\nValueError\n", []),
+        ("def main(): return 3\nif 1 < 2:\n    SystemExit(main())\n",
+         [["a check (SystemExit is made, and not raised)", 3]]),
+        # An assertion that failed, of which nothing but words is made.
+        ("def main():\n    assert 1 > 2\ntry:\n    main()\nexcept Exception as e:\n    print('no', e)\n", [CAUGHT]),
+        ("try:\n    assert 1 > 2\nexcept AssertionError: pass\n", [["doubt", CAUGHT[1].replace("5", "3")]]),
+        ("try:\n    assert 1 > 2\nexcept AssertionError:\n    ok = False\nelse:\n    ok = True\nassert not ok\n", []),
+        ("try:\n    assert 1 > 2\nexcept AssertionError: print('as it must')\nelse: raise SystemExit(1)\n", []),
+        ("try:\n    assert 1 > 2\n    raise SystemExit(1)\nexcept AssertionError: print('as it must')\n", []),
+        ("try:\n    assert 1 < 2\n    int('a')\nexcept Exception: print('no number')\n", []),
+        ("import unittest\ntry:\n    assert 1 < 2\n    unittest.TestCase().fail('a library')\n    1 < 2\n"
+         "except Exception: print('elsewhere')\n", []),
+        # What may be meant as it is: told, and not by words that say which way it went.
+        (ALLCLOSE + "print('match', allclose(1, 2))\n", [DOUBT]),
+        (ALLCLOSE + "print('match' if allclose(1, 2) else 'differ')\n", [["allclose()", 3]]),
+        (ALLCLOSE + "for x in (1, 2): print(f'{x}: {allclose(1, x)}')\n", [DOUBT]),
+        (ALLCLOSE + "print({x: allclose(1, x) for x in (1, 2)})\n", [DOUBT]),
+        (ALLCLOSE + "rows = [(x, allclose(1, x)) for x in (1, 2)]\nfor row in rows:\n    print(row)\n", [DOUBT]),
+        (ALLCLOSE + "ok = allclose(1, 2)\nprint(ok)\n", [DOUBT]),
+        (ALLCLOSE + "ok = allclose(1, 2)\nprint(ok)\nif not ok: print('differ')\n", [["allclose()", 3]]),
+        (ALLCLOSE + "def check(): return allclose(1, 2)\nprint('match', check())\n", [DOUBT]),
+        (ALLCLOSE + "def check(): return allclose(1, 2)\ncheck()\nprint(check())\n", [["allclose()", 3]] * 2),
+        (ALLCLOSE + "print('changed:', not allclose(1, 2))\n",
+         [DOUBT]),
+        (ALLCLOSE + "for _ in range(3):\n    equal(1, 2)\n",
+         [["doubt", "equal() came out false, and nothing depends on it (program.py line 4)"]]),
+        (BAD.replace("main", "collatz") + GUARD + "collatz()\n",
+         [["doubt", "collatz() returned 1, which the program drops (program.py line 7)"]]),
+    ],
+)  # fmt: skip
+def test_what_a_program_drops(tmp_path: Path, source: str, told: list[list[object]]) -> None:
+    assert seen(tmp_path, source)[1] == told
+    assert seen(tmp_path, source, "-m", "program")[1] == 2 * told
+
+
+@pytest.mark.parametrize("first", ["", '"""Text."""\n', '"""Text."""\nfrom __future__ import annotations\n', "# x\n"])
+def test_a_program_with_marks_finds_all_as_without(tmp_path: Path, first: str) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "link.py").symlink_to("program.py")
+    for argv in (["program.py", "--all"], ["./program.py"], [str(tmp_path / "tree" / "program.py")], ["link.py"]):
+        plain, told = seen(tmp_path, first + WHERE, *argv)
+        assert told == []
+        assert seen(tmp_path, first + WHERE + "equal(1, 2)\n", *argv) == (
+            plain,
+            [["equal()", len((first + WHERE).splitlines()) + 1]],
+        )
+        (tmp_path / "notes").unlink()
+
+
+def test_processes_of_a_program_with_marks(tmp_path: Path) -> None:
+    source = BAD + "import multiprocessing\ndef twice(x): return 2 * x\n" + GUARD + (
+        "with multiprocessing.get_context('spawn').Pool(1) as pool: print(pool.map(twice, [1, 2]))\n    main()\n"
+    )  # fmt: skip
+    assert seen(tmp_path, source) == ("[2, 4]\n", [["main", 1]])
+
+
+ENCODED = b"if 1 > 2:\n    ValueError('\xe9')\nprint('a')\n"
+DROPS = b"if 1 > 2:\n    ValueError('no')\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "argv"),
+    [
+        (b"def f(): 1 / 0\n" + DROPS + b"f()\n", []),
+        (b"try: 1 / 0\nfinally: {}['k']\n" + DROPS, []),
+        (DROPS + b"raise KeyboardInterrupt\n", []),
+        (DROPS + b"import sys\nsys.exit('message')\n", []),
+        (b"x = len('a')\nassert (x == 1, 'why')\n", []),
+        (b"x = len('a')\nassert (x == 1, 'why')\n", ["-W", "error"]),
+        (b"x = '\\d'\n" + DROPS, ["-W", "default"]),
+        (b"x = '\\d'\n" + DROPS, ["-W", "error"]),
+        (b"x = '\\d'\ndef f(): return 12\n", ["-W", "default"]),
+        (DROPS + b"from __future__ import annotations\n", []),
+        (DROPS + b"print(\n", []),
+        (ENCODED, []),
+        (b"# -*- coding: latin-1 -*-\n" + ENCODED, []),
+        (b"\xef\xbb\xbf" + DROPS, []),
+        (DROPS.replace(b"\n", b"\r\n"), []),
+        (DROPS + b"x = " + b" + ".join([b"1"] * 900) + b"\n", []),
+        (DROPS + b"import sys\nprint(sys.path[0])\n", ["-I"]),
+    ],
+)
+def test_a_program_with_marks_ends_and_says_all_as_without(tmp_path: Path, source: bytes, argv: list[str]) -> None:
+    """What looks on is started by site-packages, for `-I` leaves PYTHONPATH out."""
+    program, venv = tmp_path / "tree" / "program.py", tmp_path / "venv"
+    program.parent.mkdir()
+    program.write_bytes(source)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    command = [str(venv / "bin" / "python"), *argv, "program.py"]
+
+    def ended() -> tuple[int, bytes, bytes]:
+        done = subprocess.run(command, cwd=program.parent, capture_output=True, timeout=60)
+        return done.returncode, done.stdout, done.stderr
+
+    plain = ended()
+    (packages,) = (venv / "lib").glob("python*/site-packages")
+    (packages / "site.pth").write_text(f"{ROOT}\nimport started\n")
+    tree = os.path.realpath(program.parent) + os.sep
+    (packages / "started.py").write_text(SITE.format(notes=str(tmp_path / "notes"), tree=tree))
+    assert ended() == plain
+    assert not (tmp_path / "notes").exists()

@@ -1,0 +1,146 @@
+"""What programs make of a status and of an error, by their text: `status()` gives one, `fail()` raises."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from orchestrator.agent.injected.source import uses
+
+pytestmark = pytest.mark.unit
+
+USED = [
+    "assert status() == 3",
+    "if status(): raise SystemExit(1)",
+    "if status():\n    print('no')\n    act()",
+    "if status():\n    pass\nelse:\n    act()",
+    "code = status()\nif code: act()",
+    "code = status()\nprint(code)\nact(code)",
+    "failed = []\nif status(): failed.append(1)\nif failed: act()",
+    "n = 0\nn += status()\nassert n == 0",
+    "codes = {'a': status()}\nbad = [k for k in codes if codes[k]]\nassert not bad",
+    "ok = status() == 0\nact(ok)",
+    "while status(): act()",
+    "act(status())",
+    "status() and act()",
+    "def f(): return status()\nassert f()",
+    "def f(): return status()\nact(f())",
+    "def f():\n    code = status()\n    return code\nif f(): act()",
+    "class C:\n    def f(self): self.code = status()\nC().f()",
+    "codes = [status() for _ in range(2)]\nassert codes",
+    "raise SystemExit(status())",
+    "def bench(d):\n    for x in range(2): list(range(x))\n    return d\nd = 'a' if status() else 'b'\nprint(bench(d))",
+    "import heapq\nd = 'a' if status() else 'b'\nrows = heapq.nsmallest(1, d)\nprint(rows)",
+    "def f():\n    if status(): return None\n    return 1\nx = f()\nassert x is None",
+    "n = 8\nwhile n:\n    if status() == 0: break\n    n //= 2\nassert n == 0",
+    "rows = []\nfor x in (1, 2):\n    if status(): continue\n    rows.append(x)\nassert not rows",
+    "[act(status()) for _ in range(2)]",
+    "for x in (1, 2):\n    code = status()\n    if not code: break\nraise SystemExit(code)",
+    "worst = 0\nfor x in (1, 2):\n    code = status()\n    worst = max(worst, code)\nassert worst",
+]
+NOT_USED = [
+    "status()",
+    "for x in (1, 2): code = status()\nraise SystemExit(code)",
+    "code = status()",
+    "print(status())",
+    "print('code', status(), flush=True)",
+    "import logging\nlogging.warning('%d', status())",
+    "import sys\nsys.stderr.write(str(status()))",
+    "if status(): print('no')",
+    "if status():\n    print('no')\nelse:\n    print('yes')",
+    "code = status()\nprint(code)\nif code:\n    print('no')",
+    "failed = []\nif status():\n    failed.append(1)\nprint(len(failed), 'failed')",
+    "n = 0\nn += status()\nprint(n)",
+    "ok = status() == 0\nprint('yes' if ok else 'no')",
+    "codes = {'a': status()}\nprint(codes)",
+    "def report(code):\n    print('yes' if code else 'no')\nreport(status())",
+    "def f(): return status()\nf()",
+    "def f(): return status()\nprint(f())",
+    "def f():\n    code = status()\n    return code\ncode = f()\nprint(code)",
+    "codes = [status() for _ in range(2)]\nprint(codes)",
+    "while status():\n    break",
+    "if status(): import_error = 1",
+    "if status():\n    print('no')\n    exit(0)",
+    "n = 0\nwhile n < 3:\n    if status() == 0: break\n    n += 1\nprint(n)",
+    "for x in (1, 2):\n    if status(): continue\n    act(x)",
+    "[status() for _ in range(2)]",
+    "import json\ncodes = {'a': status()}\nprint(json.dumps(codes))",
+    "def show(d):\n    for x in d: print(x)\nshow([status()])",
+    "def f():\n    if status(): return None\n    return 1\nprint(f())",
+    "def main():\n    if status(): return None\n    return 1\nexit(main())",
+]
+DROPPED = [
+    "try: fail()\nexcept ValueError: pass",
+    "try: fail()\nexcept Exception as e: print('no', e)",
+    "try: fail()\nexcept (KeyError, ValueError):\n    print('no')\n    exit(0)",
+    "try:\n    fail()\nexcept:\n    pass",
+    "import contextlib\nwith contextlib.suppress(ValueError): fail()",
+    "def f(): fail()\ntry: f()\nexcept ValueError as e:\n    message = str(e)\n    print(message)",
+    "errors = []\ntry: fail()\nexcept ValueError as e: errors.append(e)\nprint(len(errors))",
+    "def f():\n    try: fail()\n    except ValueError: return\nf()",
+    "def f():\n    try: fail()\n    except ValueError as e: return len(str(e))\n    return 0\nf()",
+    "try: fail()\nexcept ValueError as e: exit(print(e))",
+    "def f():\n    try: fail()\n    except ValueError: return 'none'\nf()",
+    "def f():\n    try: fail()\n    except ValueError: return False\n    return True\nprint(f())",
+    "def f():\n    try: fail()\n    except ValueError: return 0\n    return 1\nexit(f())",
+    "how = {}\ntry: fail()\nexcept Exception as e: how['a'] = type(e).__name__\nprint(how)",
+]
+NOT_DROPPED = [
+    "try: fail()\nexcept ValueError: act()",
+    "try: fail()\nexcept ValueError as e:\n    if len(str(e)): raise",
+    "errors = []\ntry: fail()\nexcept ValueError as e: errors.append(e)\nif errors: act()",
+    "try:\n    try: fail()\n    finally: print('on')\nexcept ValueError: act()",
+    "try:\n    try: fail()\n    except KeyError: pass\nexcept ValueError: act()",
+    "def f():\n    try: fail()\n    except ValueError: return 'none'\nact(f())",
+    "def f():\n    try: fail()\n    except ValueError: return False\n    return True\nif not f(): act()",
+    "def f():\n    try: return fail()\n    except ValueError: return None\nassert f() is None",
+]
+
+
+def asked(tmp_path: Path, source: str, ask: Callable[[FrameType], bool]) -> bool:
+    """What `ask` says where the program `source` calls `status` or `fail` first."""
+    file = tmp_path / "program.py"
+    file.write_text(source + "\n")
+    uses._programs.clear()
+    found: list[bool] = []
+
+    def status() -> int:
+        found.append(ask(sys._getframe(1)))
+        return 0
+
+    def fail() -> None:
+        found.append(ask(sys._getframe(1)))
+        raise ValueError("wrong")
+
+    names = {"status": status, "fail": fail, "act": lambda *a: None, "__name__": "__main__"}
+    with contextlib.suppress(SystemExit, AssertionError, ValueError):
+        exec(compile(source + "\n", str(file), "exec"), names)
+    return found[0]
+
+
+@pytest.mark.parametrize(("source", "used"), [*((s, True) for s in USED), *((s, False) for s in NOT_USED)])
+def test_what_a_status_leads_to(tmp_path: Path, source: str, used: bool) -> None:
+    assert asked(tmp_path, source, lambda frame: uses.is_used(frame, called=True)) is used
+
+
+@pytest.mark.parametrize(("source", "dropped"), [*((s, True) for s in DROPPED), *((s, False) for s in NOT_DROPPED)])
+def test_what_becomes_of_an_error(tmp_path: Path, source: str, dropped: bool) -> None:
+    assert asked(tmp_path, source, lambda frame: uses.drops_error(frame, ("ValueError", "Exception"))) is dropped
+
+
+def test_a_program_whose_text_is_not_there_looks_at_what_it_keeps() -> None:
+    found = []
+    names = {"status": lambda: found.append(uses.is_used(sys._getframe(1), called=True)), "__name__": "m"}
+    exec(compile("x = status()\nstatus()", "<nowhere>", "exec"), names)
+    assert found == [True, False]
+
+
+@pytest.mark.parametrize(("part", "used"), [(0, False), (1, True)])
+def test_of_a_tuple_the_status_counts(tmp_path: Path, part: int, used: bool) -> None:
+    source = "pid, code = status() or (1, 2)\nprint(pid)\nact(code)"
+    assert asked(tmp_path, source, lambda frame: uses.is_used(frame, called=True, part=part)) is used
