@@ -1,4 +1,4 @@
-"""Block scores and the choice of blocks (Eq. 8 to 11) in one kernel.
+"""Block scores and the choice of blocks (Eq. 8 to 11): here in one kernel, in `sums` in two, where these can run: faster.
 
 One program scores a tile of queries of one KV head. First pass, over the visible compressed keys: logits with keys as
 rows, p = exp(logit - lse), summed over the heads of each query, fp32; what scores need of that (`scores`) goes to
@@ -146,9 +146,6 @@ def select_blocks(
         lse = ranges_forward(q, k_cmp, k_cmp, where, scale)[1]
     batch, tokens, heads = q.shape[0], q.shape[1], k_cmp.shape[2]
     chosen = torch.empty(batch, tokens, heads, config.n_sel, dtype=torch.int32, device=q.device)
-    tma = use_tma(k_cmp)
-    group, row = q.shape[2] // heads, config_for("select_tma" if tma else "select", q, k_cmp)
-    gp, tile = pad_group(group), row.launch(pad_group(group))
     if not chosen.numel():
         return chosen
     start = sequence_bounds(tokens, cu_seqlens, q.device, q_start).start
@@ -156,6 +153,9 @@ def select_blocks(
     if two_kernels(q, k_cmp, config, cu_seqlens is not None):
         select_by_sums(q, k_cmp, config, scale, where, lse, start, q_start is not None, chosen)
         return chosen
+    tma = use_tma(k_cmp)
+    group, row = q.shape[2] // heads, config_for("select_tma" if tma else "select", q, k_cmp)
+    gp, tile = pad_group(group), row.launch(pad_group(group))
     sums, at_once = cu_seqlens is None and sums_blocks(config), tile["BM"] // gp
     shares = shares_of(tokens, k_cmp.shape[1], config, at_once, q_start is not None)
     programs = min(cdiv(tokens, at_once) * heads * batch, row.resident * multiprocessors(q.device))

@@ -33,10 +33,10 @@ TILES = {64: Tile(128, 64, 4, 8), 128: Tile(128, 64, 4, 6), 192: Tile(128, 64, 4
 MOST_HEADS = 32
 """In a group: the queries of a pair of heads are a box, of which TMA writes whole groups of eight rows."""
 
-RESIDENT = 16
+RESIDENT = 32
 """Programs of the second kernel, a warp each, on a multiprocessor."""
 
-CHUNK_BYTES = 128 * 2**20
+CHUNK_BYTES = 256 * 2**20
 """Of numbers that wait for the second kernel."""
 
 
