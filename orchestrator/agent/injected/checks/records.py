@@ -17,7 +17,7 @@ from ..stage import test_around
 from .comparisons import is_list_of_truths
 from .due import Due
 from .seen import Seen
-from .stand_ins import StandIns, code_behind
+from .stand_ins import Originals, StandIns, code_behind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ class Checks:
         self._records: list[Record] = []
         self.now = Record(None)  # the last of them
         self._names = config.all("name")
-        self._stand_ins = StandIns(self, self._names)
-        self.imported: list[Callable[[Any], None]] = [self._stand_ins.originals.watch]  # loaders of the tree's modules
+        self.originals = Originals()
+        self._stand_ins = StandIns(self, self.originals, self._names)
         self._helping: Any = None
         self._told = 0  # how much of the stage's report was looked at
         self.after_child_starts()
@@ -247,14 +247,6 @@ class Checks:
         test = self.now.test or test_around()
         if test is not None:
             self.notes.add(checked=key, test=test)
-
-    def watch_import(self, loader: Any) -> None:
-        """Remember what a module holds that is about to be imported, if it is the tree's."""
-        from _frozen_importlib_external import SourceFileLoader  # without what `importlib` takes with it
-
-        if isinstance(loader, SourceFileLoader) and self.is_ours(loader.path):
-            for watch in self.imported:
-                watch(loader)
 
     def is_ours(self, path: str) -> bool:
         return path.startswith(self.tree)
