@@ -55,7 +55,15 @@ class Guard:
         self._programs = Programs(self.checks.tree, self._lost.inner, self._end, self.notes)
         lost = self._lost
         made = MadeEnvironments(config)  # before what asks who has started a process
-        watching = (made, self._launches, self.checks, Comparisons(self.checks), lost, lost.children, lost.inner)
+        watching = (
+            made,
+            self._launches,
+            self.checks.marking,
+            Comparisons(self.checks),
+            lost,
+            lost.children,
+            lost.inner,
+        )
         self._finder = finder = Finder(self.checks.tree, config.all("name"), self._seek)
         finder.begun = [self.checks.originals.begins]
         finder.ended = [self.checks.originals.has_ended, lost.inner.has_imported, Substitutes(self.checks).has_ended]
@@ -152,6 +160,7 @@ class Guard:
         os.register_at_fork(after_in_child=self._launches.forget)
         os.register_at_fork(after_in_child=self.checks.after_child_starts)
         self.checks.start()
+        self.checks.marking.start()
         self._lost.start()
         self._programs.start()
         watch(os, "_exit", before=self._leaves)
