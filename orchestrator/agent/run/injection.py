@@ -52,7 +52,11 @@ class Injection:
         (places.injected / "sitecustomize.py").write_text(_SITECUSTOMIZE.format(package=PACKAGE))
         bytecode.keep(interpreter, places.injected, own)
         self._marked = places.injected / _MARKED
-        shutil.rmtree(self._marked, ignore_errors=True)  # another agent's, of a run that is gone on with
+        self.forget()  # what another agent has marked, of a run that is gone on with
+
+    def forget(self) -> None:
+        """Leave nothing of what earlier sessions have marked."""
+        shutil.rmtree(self._marked, ignore_errors=True)
 
     def renew(self) -> None:
         """Make the thin environment anew, without what the stage before has installed into it."""
