@@ -50,33 +50,24 @@ class Guard:
         self._cuda = CudaWork(self.notes)
         self.checks = Checks(config, self.notes)
         self._end = End(config, self.notes)
-        self._lost = Lost(self.checks, self._end)
+        self._lost = lost = Lost(self.checks, self._end)
         self._idle = IdleTests(self.checks.tree, self.notes)
         self._programs = Programs(self.checks.tree, self._lost.inner, self._end, self.notes)
-        lost = self._lost
         made = MadeEnvironments(config)  # before what asks who has started a process
-        watching = (
-            made,
-            self._launches,
-            self.checks.marking,
-            Comparisons(self.checks),
-            lost,
-            lost.children,
-            lost.inner,
-        )
+        of_tests = (self.checks.marking, Comparisons(self.checks))
         self._finder = finder = Finder(self.checks.tree, config.all("name"), self._seek)
         finder.begun = [self.checks.originals.begins]
         finder.ended = [self.checks.originals.has_ended, lost.inner.has_imported, Substitutes(self.checks).has_ended]
         self._late: dict[Callable[[Guard], Any], Any] = {}
-        self._finder.when_imported({"_pytest.config": self._watch_sessions, "coverage.inorout": _leave_out_of_coverage})
-        self._finder.when_imported({"torch._dynamo.trace_rules": lambda rules: rules.add(__name__.partition(".")[0])})
-        for each in watching:
-            self._finder.when_imported(each.after_import)
+        finder.when_imported({"_pytest.config": self._watch_sessions, "coverage.inorout": _leave_out_of_coverage})
+        finder.when_imported({"torch._dynamo.trace_rules": lambda rules: rules.add(__name__.partition(".")[0])})
+        for each in (made, self._launches, *of_tests, lost, lost.children, lost.inner):
+            finder.when_imported(each.after_import)
         for target in config.all("kill"):
             from .sabotage import target as sabotage
 
             harmless = bool(config.all("noticed"))  # a control
-            self._finder.when_imported(sabotage.after_import(target, self.notes, harmless=harmless))
+            finder.when_imported(sabotage.after_import(target, self.notes, harmless=harmless))
         self._sessions: list[Any] = []
         self._missed: set[str] = set()
         self._note_begin()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from _frozen_importlib_external import MAGIC_NUMBER
 from _imp import source_hash  # as Python's own cache has it
 from _thread import get_ident
 from io import open as open_file  # bound here: a test may have replaced them when it imports a helper
@@ -13,7 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_KEY = 0x6E7361
+_FORM = f"{sys.implementation.cache_tag}\0".encode() + MAGIC_NUMBER
+"""In which this Python writes code down; a stage may have several."""
 
 
 class Kept:
@@ -43,4 +46,5 @@ class Kept:
             return
 
     def _path(self, key: str, source: bytes) -> str:
-        return os.path.join(self._folder, source_hash(_KEY, key.encode("utf-8", "surrogateescape") + source).hex())
+        of = b"\0".join((_FORM, key.encode("utf-8", "surrogateescape"), source))
+        return os.path.join(self._folder, source_hash(0, of).hex())

@@ -148,16 +148,21 @@ class Marking:
 
     def _rewriting(self, rewrite: Any, function: Callable[..., Any]) -> Callable[..., Any]:
         """From a file to its code, what pytest keeps it by beside it; of the tree nothing is kept there."""
-        own = rewrite.rewrite_asserts
+        own = _made_by(rewrite)
 
         def rewritten(file: Any, config: Any) -> Any:
             path = str(file)
-            if not self._is_ours(path) or rewrite.rewrite_asserts is not own:  # a plugin's is none that is known
+            if not self._is_ours(path) or _made_by(rewrite) != own:
                 return _without_collecting(function, file, config)
             way = (sys.modules["_pytest"].__version__, str(config.getini("enable_assertion_pass_hook")))
             return None, self._once(path, read(path), way, lambda: _without_collecting(function, file, config)[1])
 
         return rewritten
+
+
+def _made_by(rewrite: Any) -> tuple[Any, ...]:
+    """By what pytest rewrites a file: what a plugin has changed of it makes code for its own sessions only."""
+    return rewrite.rewrite_asserts, *vars(rewrite.AssertionRewriter).values()
 
 
 def _tells_failures() -> bool:

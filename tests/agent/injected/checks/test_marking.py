@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import builtins
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from orchestrator.agent.injected.checks import kept
 from orchestrator.agent.injected.checks.marking import Marking
 from orchestrator.agent.injected.marks import assertions
 from orchestrator.agent.injected.marks.facts import Facts
@@ -33,8 +35,8 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def session(tmp_path: Path) -> Marking:
     """Of another process of the run."""
-    kept = str(tmp_path / "kept" / ".marked")
-    return Marking(Config(config_text({"tree": str(tmp_path / "tree"), "name": "pkg", "marked": kept})))
+    folder = str(tmp_path / "kept" / ".marked")
+    return Marking(Config(config_text({"tree": str(tmp_path / "tree"), "name": "pkg", "marked": folder})))
 
 
 def never(*_: Any, **__: Any) -> Facts:
@@ -60,11 +62,41 @@ def test_a_file_that_changes_is_marked_anew(tmp_path: Path, file: Path) -> None:
     assert not other.facts[str(file)].holds(1)
 
 
+def test_another_python_of_the_run_has_other_code(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session(tmp_path).marked(str(file))
+    monkeypatch.setattr(kept, "_FORM", b"cpython-39")
+    monkeypatch.setattr(assertions, "mark", never)
+    with pytest.raises(AssertionError, match="once more"):
+        session(tmp_path).marked(str(file))
+
+
+def test_what_a_plugin_rewrites_otherwise_is_of_its_own_sessions(
+    tmp_path: Path, file: Path, pytestconfig: pytest.Config
+) -> None:
+    made: list[Path] = []
+    rewriter = type("AssertionRewriter", (), {"visit_Assert": lambda *_: None})
+    rewrite = SimpleNamespace(rewrite_asserts=None, AssertionRewriter=rewriter)
+
+    def rewritten(path: Path, config: object) -> tuple[None, Any]:
+        made.append(path)
+        marking.marked(str(path))
+        return None, compile(path.read_text(), str(path), "exec")
+
+    marking = session(tmp_path)
+    through = marking._rewriting(rewrite, rewritten)
+    through(file, pytestconfig)
+    through(file, pytestconfig)
+    assert len(made) == 1
+    setattr(rewriter, "visit_Assert", lambda *_: [])  # noqa: B010
+    through(file, pytestconfig)
+    assert len(made) == 2
+
+
 def test_what_is_damaged_is_made_anew(tmp_path: Path, file: Path) -> None:
     made = session(tmp_path).marked(str(file))
-    (kept,) = (tmp_path / "kept" / ".marked").iterdir()
-    for content in (b"", b"\0damaged", kept.read_bytes()[:-20]):
-        kept.write_bytes(content)
+    (entry,) = (tmp_path / "kept" / ".marked").iterdir()
+    for content in (b"", b"\0damaged", entry.read_bytes()[:-20]):
+        entry.write_bytes(content)
         assert session(tmp_path).marked(str(file)) == made
 
 
