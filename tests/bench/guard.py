@@ -1,11 +1,11 @@
 """`python -m tests.bench.guard [TEST FILE...]`: what it costs that the agent observes each process and each test.
 
 Two suites, each bare and guarded, in turn in one run: trivial tests, and test files of this repository in a copy of its
-commit. Both go under the same pytest options and variables; guarded means with the injected package, as a stage has
-it. Then what does nothing: a Python, one that imports torch, a session of one test. Prints one JSON object: CPU seconds
-(user and system, with all children; medians of --rounds), and the median and quartiles of the ratios of runs that
-followed each other, since a shared machine changes its speed by the minute; of what does nothing, the milliseconds
-that the guard adds.
+commit; these as the first stage of a run that has them, and `again`, as others find what that has marked. All go under
+the same pytest options and variables; guarded means with the injected package, as a stage has it. Then what does
+nothing: a Python, one that imports torch, a session of one test. Prints one JSON object: CPU seconds (user and system,
+with all children; medians of --rounds), and the median and quartiles of the ratios of runs that followed each other,
+since a shared machine changes its speed by the minute; of what does nothing, the milliseconds that the guard adds.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ def main(files: Sequence[str], tests: int, rounds: int) -> None:
         found = {
             "trivial": {**_ratio(trivial.measure(trivial.pytest(), rounds)), "tests": tests},
             "library": _ratio(library.measure(library.pytest(*(files or LIBRARY)), rounds)),
+            "library again": _ratio(library.measure(library.pytest(*(files or LIBRARY)), rounds, again=True)),
             "start_ms": {
                 "python": _added_ms(one.measure(("-c", "pass"), STARTS)),
                 "import torch": _added_ms(one.measure(("-c", "import torch"), rounds)),
@@ -101,8 +102,8 @@ class Stand:
         argv = ["python", "-m", "pytest", "-q", *files]
         return prepare.with_pytest_options(argv, self.places.tree, self._stage / "junit.xml")[1:]
 
-    def measure(self, arguments: Sequence[str], rounds: int) -> Pairs:
-        """The CPU time of a Python with these arguments, bare and guarded."""
+    def measure(self, arguments: Sequence[str], rounds: int, *, again: bool = False) -> Pairs:
+        """The CPU time of a Python with these arguments, bare and guarded; `again` after others of the same run."""
         found = inspect({"python": sys.executable, "kind": "system"}, ())
         interpreter = found.without_editables_of(Provided.by_tree(self.places.tree).names)
         injection = Injection(self.places, interpreter)
@@ -114,13 +115,13 @@ class Stand:
         unguarded = {name: value for name, value in env.items() if name != "PYTHONPATH"}
         injection.tell("s", origins.config)
         tells = "pytest" in arguments
-        return [
-            (
-                self._run([interpreter.python, *arguments], unguarded),
-                self._run([injection.venv.python, *arguments], env, tells=tells),
-            )
-            for _ in range(rounds)
-        ]
+        pairs: Pairs = []
+        for _ in range(rounds):
+            bare = self._run([interpreter.python, *arguments], unguarded)
+            if not again:
+                injection.forget()
+            pairs.append((bare, self._run([injection.venv.python, *arguments], env, tells=tells)))
+        return pairs
 
     def _run(self, argv: Sequence[str], env: dict[str, str], *, tells: bool = False) -> float:
         """The CPU seconds of one process, which must pass; if it `tells`, someone reads that, as the agent does."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from tests.honesty.case import Case, lie, truth
+from tests.honesty.case import Case, first, lie, truth
 from tests.honesty.pytest_cases import folder
 from tests.support.stage_cases import tests
 
@@ -54,6 +54,12 @@ def f(x):
     \"\"\"
     return x + 1
 """
+_WITHOUT_SLOW = """\
+import os
+def test_a():
+    if os.environ.get("SLOW"): assert 1 + 1 == 2
+"""
+_PYTEST = "import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'pytest', '-q', '{}/test_it.py'], check=True)"
 _CHILD = "[sys.executable, '-c', 'assert 1 == 2']"
 
 
@@ -254,6 +260,9 @@ HONEST = [
           "a coroutine of the module runs"),
     truth(tests("check_hooked", "passed", "", _HEAD + _THREAD.format("threading.excepthook = hook")),
           "what a thread raises is asked for by an excepthook"),
+    truth(tests("again_in_another_stage", "passed", "", _WITHOUT_SLOW, env={"SLOW": "1"}),
+          "a file that an earlier stage has run, and its assertion once more",
+          before=first("again_in_another_stage", _PYTEST.format("again_in_another_stage"), env={"SLOW": "1"})),
     _collected("fixtures_named_as_tests", """
         import pytest
         @pytest.fixture
@@ -285,6 +294,9 @@ LIES = [
     """, files={"tests_checks.py": "def assert_equal(a, b):\n    assert a == b\ndef assert_nothing(a, b): pass\n"},
               env={"PYTHONPATH": "."}),
         "a check that checks nothing is imported under another name", honest="check_by_another_name"),
+    lie(tests("left_out_in_another_stage", "skipped", "no assertion of it ran", _WITHOUT_SLOW),
+        "an earlier stage has run the file with the assertion that is left out here", honest="again_in_another_stage",
+        before=first("left_out_in_another_stage", _PYTEST.format("left_out_in_another_stage"), env={"SLOW": "1"})),
     _idle("early_return", "return\nassert 1 == 2", "the test returns before its assertion", "check_guarded"),
     _idle("empty_loop", "for x in []: assert x == 1", "the assertion is in a loop over nothing", "check_in_loop"),
     _idle("never_called", "def inner(): assert 1 == 2", "the assertion is in a function that nobody calls",

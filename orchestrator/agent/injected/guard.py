@@ -12,8 +12,8 @@ import sys
 
 from .checks.comparisons import Comparisons
 from .checks.records import Checks
-from .frames import importing
-from .hooks import missed, replace, tell, watch
+from .hooks import missed, replace, watch
+from .imports.finder import Finder
 from .imports.provenance import Imports
 from .kernels.cuda import CudaWork
 from .kernels.launches import Launches
@@ -28,15 +28,14 @@ from .stage import Config, Notes, moved_up, read_config, stack_signal, started_b
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import ModuleType
-    from typing import Any, Callable, Iterable, Mapping, Sequence
+    from typing import Any, Callable, Iterable
 
 PLUGIN = "nsa_pod_injected.pytest_plugin"
 _installed: list[Guard] = []
 
 
 class Guard:
-    """A meta path finder that finds nothing: it only looks at what the others find."""
+    """Who looks at this process, and at what of it."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -44,73 +43,46 @@ class Guard:
         self.origin = Origin(self.notes)
         started_by.extend(filter(None, [self.origin.test]))
         self._imports = Imports(config, self.notes)
-        self._own = frozenset(config.all("name"))
         self._around = test_around()  # of a process that a test has started
         self._tests: list[str] = []  # that run in this process, each inside the one before
         self._any_test = False
         self._launches = Launches(self.notes, self.test)
         self._cuda = CudaWork(self.notes)
         self.checks = Checks(config, self.notes)
-        Substitutes(self.checks)
         self._end = End(config, self.notes)
-        self._lost = Lost(self.checks, self._end)
+        self._lost = lost = Lost(self.checks, self._end)
         self._idle = IdleTests(self.checks.tree, self.notes)
         self._programs = Programs(self.checks.tree, self._lost.inner, self._end, self.notes)
-        lost = self._lost
         made = MadeEnvironments(config)  # before what asks who has started a process
-        watching = (made, self._launches, self.checks, Comparisons(self.checks), lost, lost.children, lost.inner)
-        self._after_import: dict[str, list[Callable[[ModuleType], None]]] = {}
+        of_tests = (self.checks.marking, Comparisons(self.checks))
+        self._finder = finder = Finder(self.checks.tree, config.all("name"), self._seek)
+        finder.begun = [self.checks.originals.begins]
+        finder.ended = [self.checks.originals.has_ended, lost.inner.has_imported, Substitutes(self.checks).has_ended]
         self._late: dict[Callable[[Guard], Any], Any] = {}
-        self._when_imported({"_pytest.config": self._watch_sessions, "coverage.inorout": _leave_out_of_coverage})
-        self._when_imported({"torch._dynamo.trace_rules": lambda rules: rules.add(__name__.partition(".")[0])})
-        for each in watching:
-            self._when_imported(each.after_import)
+        finder.when_imported({"_pytest.config": self._watch_sessions, "coverage.inorout": _leave_out_of_coverage})
+        finder.when_imported({"torch._dynamo.trace_rules": lambda rules: rules.add(__name__.partition(".")[0])})
+        for each in (made, self._launches, *of_tests, lost, lost.children, lost.inner):
+            finder.when_imported(each.after_import)
         for target in config.all("kill"):
             from .sabotage import target as sabotage
 
             harmless = bool(config.all("noticed"))  # a control
-            self._when_imported(sabotage.after_import(target, self.notes, harmless=harmless))
+            finder.when_imported(sabotage.after_import(target, self.notes, harmless=harmless))
         self._sessions: list[Any] = []
         self._missed: set[str] = set()
         self._note_begin()
 
-    def _when_imported(self, hooks: Mapping[str, Callable[[ModuleType], None]]) -> None:
-        """Several may look at the same module, one after another."""
-        for name, hook in hooks.items():
-            self._after_import.setdefault(name, []).append(hook)
-
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
-        """Look up `name` as the finders after this one will, if something is to be done after its import."""
+    def _seek(self, name: str) -> None:
         self._imports.begins(name)
         if name in _LATE:
-            tell(self._bring, name)
-        is_watched = name in self._after_import
-        if not is_watched and name.partition(".")[0] not in self._own:
-            return None
-        others = (f for f in sys.meta_path if f is not self and hasattr(f, "find_spec"))
-        found = next(filter(None, (f.find_spec(name, path, target) for f in others)), None)
-        if found is None or not hasattr(found.loader, "exec_module"):  # a mere folder of that name
-            return None
-        if isinstance(found.loader, type):  # of frozen modules, all of which have this one
-            found.loader = _Loader(found.loader)
-        self.checks.watch_import(found.loader)
-        if is_watched:
-            _call_after(found.loader, lambda module: self._has_imported(name, module))
-        return found
+            self._bring(name)
 
     def _bring(self, name: str) -> None:
         """Make who waits for the module `name`, once."""
         make = _LATE[name]
         if make not in self._late:
             self._late[make] = made = make(self)
-            self._when_imported(made.after_import)
-
-    def _has_imported(self, name: str, module: ModuleType) -> None:
-        for hook in self._after_import.pop(name, ()):
-            try:
-                hook(module)
-            except Exception as error:  # a version that looks otherwise goes unwatched, and works
-                self._note_missed(hook, error)
+            self._finder.when_imported(made.after_import)
 
     def test(self) -> str | None:
         """The test that this process works for now: of tests inside one another the outermost."""
@@ -170,7 +142,6 @@ class Guard:
 
     def start(self) -> None:
         """Begin to watch this process."""
-        sys.meta_path.insert(0, self)
         missed.append(self._note_missed)
         self._end.start()
         atexit.register(self.note_all)
@@ -180,13 +151,13 @@ class Guard:
         os.register_at_fork(after_in_child=self._launches.forget)
         os.register_at_fork(after_in_child=self.checks.after_child_starts)
         self.checks.start()
+        self.checks.marking.start()
         self._lost.start()
         self._programs.start()
         watch(os, "_exit", before=self._leaves)
         for name in _LATE.keys() & sys.modules.keys():
             self._bring(name)
-        for name in self._after_import.keys() & sys.modules.keys():  # what Python itself has loaded by now
-            self._has_imported(name, sys.modules[name])
+        self._finder.start()
 
     def _leaves(self, frame: object, status: int) -> None:
         """Children of multiprocessing, and what forks, end without their exit functions."""
@@ -281,19 +252,6 @@ def run_displaced_sitecustomize(own: str) -> None:
         spec.loader.exec_module(module)
 
 
-class _Loader:
-    """A loader of one module, which is loaded by `other`."""
-
-    def __init__(self, other: Any) -> None:
-        self._other = other
-        self.create_module = other.create_module
-
-    @importing
-    def exec_module(self, module: Any) -> None:
-        self._other.exec_module(module)
-        module.__loader__ = module.__spec__.loader = self._other
-
-
 def _leave_out_of_coverage(inorout: Any) -> None:
     """How much of the stage's code has run is not asked of the agent's, which lies beside it and is none of it."""
     ours = os.path.dirname(os.path.realpath(__file__)) + os.sep
@@ -304,18 +262,6 @@ def _leave_out_of_coverage(inorout: Any) -> None:
         )
 
     replace(inorout.InOrOut, "check_include_omit_etc", leaving_out)
-
-
-def _call_after(loader: Any, told: Callable[[ModuleType], None]) -> None:
-    """Have `told` called when `loader`, which was made for one look-up, has run the module: not all look-ups import."""
-    run = loader.exec_module
-
-    def exec_module(module: ModuleType) -> None:
-        del loader.exec_module
-        run(module)
-        told(module)
-
-    loader.exec_module = importing(exec_module)
 
 
 def _allow_stack_dumps(*, kept: bool = False) -> None:

@@ -24,6 +24,7 @@ from orchestrator.verdict import execution
 from orchestrator.verdict.case import SESSIONS
 
 PACKAGE = "nsa_pod_injected"
+_MARKED = ".marked"  # no name of a module: the folder around it is on the path
 # Lines of a .pth file in a virtual environment are run twice.
 _START = "import sys; {path!r} in sys.path or sys.path.append({path!r}); from {package} import guard; guard.install()"
 _SITECUSTOMIZE = """\
@@ -50,6 +51,12 @@ class Injection:
         exit_codes.install(places.injected)
         (places.injected / "sitecustomize.py").write_text(_SITECUSTOMIZE.format(package=PACKAGE))
         bytecode.keep(interpreter, places.injected, own)
+        self._marked = places.injected / _MARKED
+        self.forget()  # what another agent has marked, of a run that is gone on with
+
+    def forget(self) -> None:
+        """Leave nothing of what earlier sessions have marked."""
+        shutil.rmtree(self._marked, ignore_errors=True)
 
     def renew(self) -> None:
         """Make the thin environment anew, without what the stage before has installed into it."""
@@ -84,6 +91,7 @@ class Injection:
             "sessions": str(folder / SESSIONS),
             "agent": str(os.getpid()),
             "start": self._start,
+            "marked": str(self._marked),
         }
         (self._places.injected / FILE).write_text(
             config_text({**own, **more}), encoding="utf-8", errors="surrogateescape"

@@ -36,7 +36,7 @@ def test_coverage_measures_no_code_of_the_agent() -> None:
 
 
 @pytest.mark.unit
-@pytest.mark.parametrize("make", set(guard._LATE.values()), ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", dict.fromkeys(guard._LATE.values()), ids=lambda make: make.__name__)
 def test_who_is_made_late_is_made_for_all_that_it_watches(
     make: Callable[[Any], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,17 +7,15 @@ that it started, which tell of them in the stage's report under the test that py
 from __future__ import annotations
 
 import builtins
-import gc
 import os
 import sys
 
-from ..files import read
-from ..hooks import compile_by, replace
 from ..stage import test_around
 from .comparisons import is_list_of_truths
 from .due import Due
+from .marking import Marking
 from .seen import Seen
-from .stand_ins import StandIns, code_behind
+from .stand_ins import Originals, StandIns, code_behind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,16 +23,12 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Iterator
 
     from ..marks.callees import Spec
-    from ..marks.facts import Facts
     from ..stage import Config, Notes
     from .pending import Pending
 else:  # as in `stand_ins`
     FunctionType, ModuleType = type(lambda: None), type(sys)
 
-_DEEPEST = 20_000  # frames, of which a level of the source takes four; what Python compiles has some 3,000 levels
 _COMPARING = ("torch.testing", "numpy", "pandas", "unittest", "_pytest")
-# Folders and files of tests and of their helpers: what an assertion in them is about is the rest of the tree.
-_HELPING = r"(^|.*[_-])(tests?|testing|testlib|test_?utils?|helpers?|conftest)([_-].*)?$"
 
 
 class Record:
@@ -88,7 +82,8 @@ class Checks:
     def __init__(self, config: Config, notes: Notes) -> None:
         self.notes = notes
         self.tree = config.one("tree") + os.sep
-        self.facts: dict[str, Facts] = {}
+        self.marking = Marking(config)
+        self.facts = self.marking.facts
         self.due = Due(self.tree)
         self._owed: dict[int, tuple[CodeType, list[str]]] = {}  # by ids, as in `Facts`
         self._unknown: set[str] = set()  # files
@@ -100,19 +95,15 @@ class Checks:
         )  # the same of a library's comparison
         self._records: list[Record] = []
         self.now = Record(None)  # the last of them
-        self._names = config.all("name")
-        self._stand_ins = StandIns(self, self._names)
-        self.imported: list[Callable[[Any], None]] = [self._stand_ins.originals.watch]  # loaders of the tree's modules
-        self._helping: Any = None
+        self.originals = Originals()
+        self._stand_ins = StandIns(self, self.originals, config.all("name"))
         self._told = 0  # how much of the stage's report was looked at
         self.after_child_starts()
-        self.after_import: dict[str, Callable[[ModuleType], None]] = {"_pytest.assertion.rewrite": self._mark_rewritten}
 
     def start(self) -> None:
-        """Offer what the marks name, and mark the helpers that this process imports."""
+        """Offer what the marks name."""
         setattr(builtins, "@nsa_pod_isinstance", isinstance)
         setattr(builtins, "@nsa_pod", Seen("Seen", (), {"checks": self}))
-        self._mark_helpers()
 
     def after_child_starts(self) -> None:
         """In a process that runs no session, or was forked out of one: what it sees it tells at once."""
@@ -203,7 +194,7 @@ class Checks:
         from ..marks.facts import names_in
 
         def is_other(file: str | None) -> bool:
-            return file in self.facts and file != code.co_filename and self._helps(file)
+            return file in self.facts and file != code.co_filename and self.marking.helps(file)
 
         names = names_in(code)
         for name in names:
@@ -248,97 +239,12 @@ class Checks:
         if test is not None:
             self.notes.add(checked=key, test=test)
 
-    def watch_import(self, loader: Any) -> None:
-        """Remember what a module holds that is about to be imported, if it is the tree's."""
-        from _frozen_importlib_external import SourceFileLoader  # without what `importlib` takes with it
-
-        if isinstance(loader, SourceFileLoader) and self.is_ours(loader.path):
-            for watch in self.imported:
-                watch(loader)
-
     def is_ours(self, path: str) -> bool:
         return path.startswith(self.tree)
 
     def said(self, what: str, place: str) -> str:
         """A sentence with a place of the tree, `FILE:LINE`, as people name it."""
         return f"{what} ({place[len(self.tree) :]})"
-
-    def _mark(self, module: Any, source: bytes, path: str) -> None:
-        from ..marks.assertions import mark
-        from ..source.syntax import asserts_in, parsed
-
-        deepest = sys.getrecursionlimit()
-        sys.setrecursionlimit(max(deepest, _DEEPEST))  # each `elif` is inside the one before
-        try:
-            facts = mark(module, source, path, self._names, tell_failures="_pytest.config" not in sys.modules)
-            if source.count(b"assert ") > facts.asserts:  # which may stand in text, or a hook has taken it out
-                written = parsed(path, source)
-                if written is not None and asserts_in(written) > facts.asserts:
-                    facts = mark(written, source, path, self._names)
-            self.facts[path] = facts
-        finally:
-            sys.setrecursionlimit(deepest)
-
-    def _mark_rewritten(self, rewrite: Any) -> None:
-        """Mark what pytest rewrites of the tree, before it does; it must not keep that for others, nor take what has no
-        marks. What it rewrites of the environment (plugins, and all that their packages hold) it keeps as ever.
-        """
-        replace(rewrite, "rewrite_asserts", self._marking)
-        replace(rewrite, "_rewrite_test", _without_collecting)
-        replace(
-            rewrite,
-            "_read_pyc",
-            lambda read: lambda path, *more: None if self.is_ours(str(path)) else read(path, *more),
-        )
-        replace(
-            rewrite,
-            "_write_pyc",
-            lambda write: (
-                lambda state, code, *more: None if self.is_ours(code.co_filename) else write(state, code, *more)
-            ),
-        )
-
-    def _marking(self, rewrite_asserts: Callable[..., None]) -> Callable[..., None]:
-        def marked(mod: Any, source: bytes, module_path: str | None = None, config: Any = None) -> None:
-            if module_path is not None and self.is_ours(module_path):
-                self._mark(mod, source, module_path)
-            rewrite_asserts(mod, source, module_path, config)
-
-        return marked
-
-    def _mark_helpers(self) -> None:
-        """Mark modules of the tree that help its tests, and that pytest does not rewrite; never from a cache. A loader
-        that compiles in its own way (typeguard's, jaxtyping's) keeps to it.
-        """
-        from _frozen_importlib_external import SourceFileLoader  # without what `importlib` takes with it
-
-        compiles = SourceFileLoader.source_to_code
-
-        def marked(loader: Any, name: str) -> CodeType | None:
-            path = loader.path
-            helps = self.is_ours(path) and self._helps(path) and type(loader).source_to_code is compiles
-            return self.marked(path) if helps else None
-
-        compile_by(marked)
-
-    def marked(self, path: str) -> CodeType | None:
-        """The code of a file with marks; None if it does not compile."""
-        from ..source.syntax import parsed
-
-        source = read(path)
-        module = parsed(path, source)
-        if module is None:
-            return None
-        self._mark(module, source, path)
-        return compile(module, path, "exec", dont_inherit=True)
-
-    def _helps(self, path: str) -> bool:
-        import re
-
-        if self._helping is None:
-            self._helping = re.compile(_HELPING)
-        inside = path[len(self.tree) : -len(".py")]
-        return any(map(self._helping.match, inside.split(os.sep)))
 
     def note_raised(self, frame: FrameType) -> None:
         """What a function expects to be raised was, whatever it calls that (`context = partial(raises, ...)`)."""
@@ -419,18 +325,3 @@ class Checks:
             return True
         path = frame.f_code.co_filename
         return path in self.facts or (self.is_ours(path) and not keeps_it)
-
-
-def _without_collecting(rewrite: Callable[..., Any]) -> Callable[..., Any]:
-    """From a file to its code: in a syntax tree is no garbage, and to look for some takes as long as to rewrite it."""
-
-    def rewritten(*args: Any) -> Any:
-        collects = gc.isenabled()
-        gc.disable()
-        try:
-            return rewrite(*args)
-        finally:
-            if collects:
-                gc.enable()
-
-    return rewritten

@@ -11,7 +11,7 @@ import os
 import sys
 
 from ..files import read
-from ..frames import codes_in, importing, local
+from ..frames import codes_in, local
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,21 +45,16 @@ class Originals:
         self._depth = 0
         self._begun: list[ModuleType] = []
 
-    def watch(self, loader: Any) -> None:
-        """Look at the module of the tree that `loader` is about to execute."""
-        execute = loader.exec_module
+    def begins(self, module: ModuleType) -> None:
+        """A module of the tree is about to run."""
+        self._depth += 1
+        self._begun.append(module)
 
-        def exec_module(module: ModuleType) -> None:
-            self._depth += 1
-            self._begun.append(module)
-            try:
-                execute(module)
-            finally:
-                self._depth -= 1
-                if not self._depth:
-                    self._keep()
-
-        loader.exec_module = importing(exec_module)
+    def has_ended(self, *_: object) -> None:
+        """It has run, or failed to."""
+        self._depth -= 1
+        if not self._depth:
+            self._keep()
 
     def _keep(self) -> None:
         """All that began together: a package's modules may still change each other while they are imported."""
@@ -88,10 +83,10 @@ class Originals:
 class StandIns:
     """Judges, and remembers for each name what it stood for last."""
 
-    def __init__(self, checks: Checks, names: list[str]) -> None:
+    def __init__(self, checks: Checks, originals: Originals, names: list[str]) -> None:
         self._checks = checks
         self._names = frozenset(names)
-        self.originals = Originals()
+        self._originals = originals
         self._judged: dict[Spec, tuple[object, CodeType | None, str | None]] = {}
         self._empty: dict[tuple[Spec, str], tuple[object, str | None]] = {}
 
@@ -183,7 +178,7 @@ class StandIns:
     def _judge(self, origin: str, value: Any) -> str | None:
         if value is _UNKNOWN or not (callable(value) or isinstance(value, ModuleType)):
             return None
-        kept = self.originals.of(origin)
+        kept = self._originals.of(origin)
         if isinstance(value, ModuleType) or (kept is not None and isinstance(kept[0], ModuleType)):
             return None
         if kept is not None and kept[0] is value:
@@ -215,7 +210,7 @@ class StandIns:
     def _is_fake(self, module: str) -> bool:
         """Whether a module of the tree's name is no module of the tree: nobody has loaded it from anywhere."""
         found = sys.modules.get(module)
-        if found is None or self.originals.knows(module):
+        if found is None or self._originals.knows(module):
             return False
         loaded = getattr(getattr(found, "__spec__", None), "loader", None) is not None
         return not loaded or not isinstance(getattr(found, "__file__", None), str)
@@ -229,7 +224,7 @@ class StandIns:
         around = sys.modules.get(package)
         for found in (sys.modules.get(module), getattr(around, last, None)):
             file = getattr(found, "__file__", None) if isinstance(found, ModuleType) else None
-            if isinstance(file, str) and not self.originals.chose(module, found):
+            if isinstance(file, str) and not self._originals.chose(module, found):
                 places = [os.path.join(folder, last) for folder in getattr(around, "__path__", sys.path)]
                 own = [start for place in places for start in (f"{place}.", os.path.join(place, "__init__."))]
                 ours = (f"{start}py" for start in own if start.startswith(self._checks.tree))
@@ -239,9 +234,9 @@ class StandIns:
 
     def _is_of_code_under_test(self, owner: str) -> bool:
         """Whether it is a module or a class of the tree, and none of the tests' own."""
-        if self.originals.knows(owner):
+        if self._originals.knows(owner):
             return not self._is_of_tests(str(getattr(sys.modules.get(owner), "__file__", "")))
-        kept = self.originals.of(owner)
+        kept = self._originals.of(owner)
         return kept is not None and isinstance(kept[0], type) and not self._is_of_tests(_file_of(kept[0]))
 
     def _is_of_tests(self, file: str) -> bool:

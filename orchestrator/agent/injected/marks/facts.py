@@ -7,7 +7,7 @@ from ..frames import codes_in
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
-    from typing import Collection
+    from typing import Any, Collection
 
 
 class Function:
@@ -35,6 +35,22 @@ class Facts:
         self._functions: dict[int, Function] = {}
         self._by_name: dict[str, list[Function]] = {}
         self._of: dict[int, tuple[CodeType, list[str], list[str]]] = {}  # by ids, for to compare codes takes longer
+
+    @classmethod
+    def of(cls, path: str, parts: tuple[Any, ...]) -> Facts:
+        """As another process has found them, by their `parts`."""
+        facts = cls(path)
+        facts.is_known, facts.asserts, functions = parts
+        for values in functions:
+            function = Function(*values[:3])
+            function.holds, function.owes, function.assertions = values[3:]
+            facts.add(function)
+        return facts
+
+    def parts(self) -> tuple[Any, ...]:
+        """All that was found, in what can be written down."""
+        functions = [(f.name, f.line, f.key, f.holds, f.owes, f.assertions) for f in self._functions.values()]
+        return self.is_known, self.asserts, functions
 
     def add(self, function: Function) -> None:
         self._functions[function.line] = function

@@ -9,10 +9,9 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from sys import _getframe
 
 from ..checks.pending import Pending, held_by, hold
-from ..frames import IMPORTING, importing, outside
+from ..frames import IMPORTING, outside
 from ..hooks import watch
 from .children import is_in_test
 
@@ -69,19 +68,10 @@ class Inner:
         if status not in (None, 0):
             self._ended(str(program), status, frame, type(error))
 
-    def watch_import(self, loader: Any) -> None:
-        """Look at how the module of the tree ends that `loader` is about to execute."""
-        execute = loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            try:
-                execute(module)
-            except SystemExit as error:
-                if error.code not in (None, 0):
-                    self._ended(module.__name__, error.code, _getframe(1), SystemExit)
-                raise
-
-        loader.exec_module = importing(exec_module)
+    def has_imported(self, module: ModuleType, error: BaseException | None, frame: FrameType) -> None:
+        """How a module of the tree has ended, which `frame` imports."""
+        if isinstance(error, SystemExit) and error.code not in (None, 0):
+            self._ended(module.__name__, error.code, frame, SystemExit)
 
     def thread_leaves(self, status: object) -> None:
         """By `sys.exit`, which ends the thread, and nobody else: nor does the process return it."""

@@ -43,7 +43,6 @@ class Lost:
         self._checks = checks
         self.children = Children(checks)
         self.inner = Inner(checks.tree, checks.notes, self.children, end)
-        checks.imported.append(self.inner.watch_import)
         checks.failing, checks.comparing = self.inner.check_fails, self.inner.comparison_fails
         self.inner.lose = self._lose
         self.after_import: dict[str, Callable[[ModuleType], None]] = {

@@ -77,12 +77,15 @@ class Programs:
             self._notes.add(doubt=f"Python left the assertions of {os.path.basename(path)} out (-O)")
         if not _may_drop(source):
             return None
-        from .marked import imports_numba, marked
+        from .marked import imports_numba, marked, program_of
 
-        if b"numba" in source and imports_numba(path, source):
+        module = program_of(path, source)
+        if module is None:
+            return None
+        if b"numba" in source and imports_numba(module):
             self._notes.add(doubt=f"what {os.path.basename(path)} drops is not seen, for it imports numba")
             return None
-        code = marked(path, source, _MARKS, begins=is_script)
+        code = marked(module, path, source, _MARKS, begins=is_script)
         if code is not None:
             setattr(builtins, _MARKS, self)
         return code

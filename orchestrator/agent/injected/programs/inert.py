@@ -8,10 +8,11 @@ from __future__ import annotations
 import ast
 from typing import Iterator, Sequence
 
-from ..source.syntax import DEFINITIONS, FUNCTIONS, SCOPES, SETS, parsed
+from ..source.syntax import DEFINITIONS, FUNCTIONS, SETS, parsed, within
 from .idle import MAINS
 
 _DEFINING = (*DEFINITIONS, ast.Import, ast.ImportFrom, ast.Pass, *SETS, ast.Delete)
+_YIELDS = (ast.Yield, ast.YieldFrom)
 _NAME, _ITSELF = "__name__", "__main__"
 _OF_CHILDREN = "__mp_main__"  # of multiprocessing, whose body is not meant for the program
 _NEARLY_MAIN = ("ain", "man", "min", "mai", "mainn", "maiin", "maain", "mmain")
@@ -66,14 +67,8 @@ def _leaves_main(node: ast.stmt, module: ast.Module) -> bool:
     own = [n for n in module.body if isinstance(n, FUNCTIONS) and n.name == name.id]
     if not own or own[-1].decorator_list:
         return False
-    return name is node.value or isinstance(own[-1], ast.AsyncFunctionDef) or any(map(_yields, own[-1].body))
-
-
-def _yields(node: ast.AST) -> bool:
-    """Whether a `yield` stands in it, and in no function inside."""
-    if isinstance(node, (ast.Yield, ast.YieldFrom)):
-        return True
-    return not isinstance(node, SCOPES) and any(map(_yields, ast.iter_child_nodes(node)))
+    generates = any(isinstance(inner, _YIELDS) for inner in within(own[-1].body))
+    return name is node.value or isinstance(own[-1], ast.AsyncFunctionDef) or generates
 
 
 def _says(node: ast.stmt) -> bool:

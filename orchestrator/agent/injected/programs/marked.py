@@ -20,23 +20,23 @@ _EXACT = ("equal", "equals", "array_equal", "array_equiv", "isclose")
 """That two things are equal to the last bit, and which elements are near, may be all that a program wants to say."""
 
 
-def imports_numba(path: str, source: bytes) -> bool:
+def program_of(path: str, source: bytes) -> ast.Module | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a program without marks is read again
+        return parsed(path, source)
+
+
+def imports_numba(module: ast.Module) -> bool:
     """Whether numba may compile what stands in a program, which must hold no marks then, as in `assertions`."""
-    module = parsed(path, source)
-    return module is not None and imports(module, "numba")
+    return imports(module, "numba")
 
 
-def marked(path: str, source: bytes, marks: str, *, begins: bool) -> CodeType | None:
+def marked(module: ast.Module, path: str, source: bytes, marks: str, *, begins: bool) -> CodeType | None:
     """The code of a program with calls of `marks`, the first at its begin if it is to be told of that; None if there is
     nothing to mark, or Python itself is to say what is wrong with it.
     """
     try:
         source.decode("utf-8")  # of a string nobody asks for that, as of a program
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a program without marks is read again
-            module = parsed(path, source)
-        if module is None:
-            return None
         if not _Marker(module, path, marks).mark(begins=begins):
             return None
         ast.parse(source, path)  # for the warnings
@@ -59,7 +59,7 @@ class _Marker(ast.NodeTransformer):
         dropped: list[ast.AST] = []
         told: list[ast.AST] = []
         if compared or handlers:
-            program = Program(module, is_main=True)
+            program = Program(module, nodes, is_main=True)
             dropped = list(_by_words(program, compared))
             told = [node for node in dropped if called(node) in COMPARES and program.is_told(node)]
             handlers = [handler for handler in handlers if not program.reacts(handler.body, set())]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from sys import _getframe
 
-from ..frames import IMPORTING, importing, outside
-from ..hooks import tell
+from ..frames import IMPORTING, outside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ast
     from types import FrameType, ModuleType
-    from typing import Any, Iterator
+    from typing import Iterator
 
     from ..checks.records import Checks
 
@@ -22,24 +20,10 @@ class Substitutes:
 
     def __init__(self, checks: Checks) -> None:
         self._checks = checks
-        checks.imported.append(self._watch)
 
-    def _watch(self, loader: Any) -> None:
-        """Look on while `loader`, which was made for one look-up, runs its module."""
-        run = loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            loader.__dict__.pop("exec_module", None)
-            try:
-                run(module)
-            except Exception as error:
-                tell(self._failed, module.__name__, error, _getframe(1))
-                raise
-
-        loader.exec_module = importing(exec_module)
-
-    def _failed(self, name: str, error: Exception, frame: FrameType) -> None:
-        asking = outside(frame, *IMPORTING)
+    def has_ended(self, module: ModuleType, error: BaseException | None, frame: FrameType) -> None:
+        """A module of the tree was run, which `frame` imports."""
+        asking = outside(frame, *IMPORTING) if isinstance(error, Exception) else None
         if asking is None or self._checks.now.test is not None:
             return
         file = os.path.abspath(asking.f_code.co_filename)
@@ -48,7 +32,7 @@ class Substitutes:
             place = f"{file[len(self._checks.tree) :]} line {asking.f_lineno}"
             why = f"{type(error).__name__}: {error}"[:200]
             self._checks.notes.add(
-                doubt=f"{name} cannot be imported ({why}), and {names} is another one then ({place})"
+                doubt=f"{module.__name__} cannot be imported ({why}), and {names} is another one then ({place})"
             )
 
 

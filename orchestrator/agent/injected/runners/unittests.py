@@ -61,7 +61,7 @@ class Unittests:
         return None if file in self._unmarked else self._checks.facts.get(file)
 
     def _mark(self, file: str, names: dict[str, Any]) -> None:
-        marked = self._checks.marked(file)
+        marked = self._checks.marking.marked(file)
         codes = {(c.co_name, c.co_firstlineno): c for c in _functions_in(marked)} if marked is not None else {}
         for function in _functions_of(names, file):
             code = codes.pop((function.__code__.co_name, function.__code__.co_firstlineno), None)

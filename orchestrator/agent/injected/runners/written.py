@@ -21,7 +21,6 @@ import pytest
 
 from ..checks.reached import reached
 from ..files import read
-from ..marks.assertions import mark
 from ..source.syntax import FUNCTIONS, first_line, name_of, parsed
 from .misnamed import is_named, is_nearly_hook, is_nearly_test, names_in
 
@@ -230,9 +229,13 @@ def _missing(path: Path, found: _Collected, names: Sequence[str], fixtures: _Fix
     missing = [
         t for t in written if (file, t.line) not in found.code and not _is_accounted_for(t, written, file, found)
     ]
-    facts = mark(module, source, file) if missing else None
+    if not missing:
+        return
+    from ..marks.assertions import mark  # which a session takes otherwise that marks a file itself
+
+    facts = mark(module, source, file)
     for test in missing:
-        if (not test.doubtful and _is_named_as_test(test.path[:-1])) or (facts is not None and facts.holds(test.line)):
+        if (not test.doubtful and _is_named_as_test(test.path[:-1])) or facts.holds(test.line):
             yield test.path
 
 

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Sequence
 
 from ..frames import IMPORTING, drops_result, is_of
-from .syntax import FUNCTIONS, LOOPS, SETS, called, name_of, parsed, targets_of
+from .syntax import FUNCTIONS, LOOPS, SETS, called, name_of, parsed, targets_of, within
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -87,15 +87,16 @@ def _read(file: str) -> Program | None:
     else:
         module = parsed(file)
     is_main = file in ("<string>", getattr(sys.modules.get("__main__"), "__file__", None))
-    return None if module is None else Program(module, is_main=is_main)
+    return None if module is None else Program(module, list(ast.walk(module)), is_main=is_main)
 
 
 class Program:
     """The text of a module; of the program itself (`is_main`) nobody else has the objects."""
 
-    def __init__(self, module: ast.Module, *, is_main: bool = False) -> None:
+    def __init__(self, module: ast.Module, nodes: Sequence[ast.AST], *, is_main: bool = False) -> None:
+        """`nodes` are all of the module's."""
         self._is_main = is_main
-        self._nodes = list(ast.walk(module))
+        self._nodes = nodes
         self._above = {below: node for node in self._nodes for below in ast.iter_child_nodes(node)}
         self._functions = {node.name: node for node in self._nodes if isinstance(node, FUNCTIONS)}
         self._module = module
@@ -159,7 +160,7 @@ class Program:
         block = self._block_of(statement) if jumps else []
         rest = block[block.index(statement) + 1 :] if jumps else []
         loop = self._above.get(statement)
-        targets = [(target, s) for outer in rest for s in self._inside(outer) for target in _targets(s)]
+        targets = [(target, s) for s in _statements_in(rest) for target in _targets(s)]
         return any(self._is_read(target, None, s, seen, but=loop) for target, s in targets)
 
     def _block_of(self, statement: ast.stmt) -> list[ast.stmt]:
@@ -250,7 +251,7 @@ class Program:
 
     def reacts(self, block: Sequence[ast.stmt], seen: set[str]) -> bool:
         """Whether statements do more than to say something, or set what others depend on."""
-        inside = [s for outer in block for s in self._inside(outer)]
+        inside = _statements_in(block)
         set_by = [(target, s) for s in inside for target in _targets(s)]
         if any(map(self._acts, inside)) or any(self._is_read(target, None, s, seen) for target, s in set_by):
             return True
@@ -271,14 +272,6 @@ class Program:
         leaving = (node for node in self._nodes if isinstance(node, ast.Call) and called(node) in _EXITS)
         is_status = any(name_of(node) == name for call in leaving for node in ast.walk(call))
         return not is_status and self._is_returned(statement, seen)
-
-    def _inside(self, node: ast.AST) -> Iterator[ast.stmt]:
-        """The statements that run with this one."""
-        if isinstance(node, ast.stmt):
-            yield node
-        if not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
-            for below in ast.iter_child_nodes(node):
-                yield from self._inside(below)
 
     def _acts(self, statement: ast.stmt) -> bool:
         if isinstance(statement, ast.Expr):
@@ -375,6 +368,11 @@ def _holds(statement: ast.stmt, line: int, column: int | None) -> bool:
     if column is None:
         return statement.lineno <= line <= end[0]
     return (statement.lineno, statement.col_offset) <= (line, column) < end
+
+
+def _statements_in(block: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Those that run with a block's."""
+    return [node for node in within(block) if isinstance(node, ast.stmt)]
 
 
 def _targets(statement: ast.stmt) -> list[Any]:

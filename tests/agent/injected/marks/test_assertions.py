@@ -35,7 +35,6 @@ _REFUSES = """def refused():
 def checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checks:
     """The checks of a process of its own, within the test's."""
     made = Checks(Config("tree=/tree\n"), Notes(str(tmp_path / "observed.jsonl")))
-    monkeypatch.setattr(Checks, "_mark_helpers", lambda self: None)
     for name in (mark_nodes.ISINSTANCE, mark_nodes.SEEN):
         monkeypatch.setattr(builtins, name, None, raising=False)
     made.start()
@@ -344,7 +343,7 @@ def test_a_file_of_hundreds_of_branches_is_marked_as_others(checks: Checks) -> N
     branches = "".join(f"    elif x == {n}:\n        assert x\n" for n in range(1, 900))
     source = f"def test(x=1000):\n    if x == 0:\n        assert x\n{branches}"
     module, limit = ast.parse(source), sys.getrecursionlimit()
-    checks._mark(module, source.encode(), _FILE)
+    checks.marking.mark(module, source.encode(), _FILE)
     assert sys.getrecursionlimit() == limit
     names: dict[str, Any] = {}
     exec(compile(module, _FILE, "exec"), names)
