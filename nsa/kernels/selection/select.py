@@ -1,4 +1,4 @@
-"""Block scores and the choice of blocks (Eq. 8 to 11): here in one kernel, in `sums` in two, where these can run: faster.
+"""Block scores and the choice of blocks (Eq. 8 to 11) in one kernel; `sums` does it in two where these can run, faster.
 
 One program scores a tile of queries of one KV head. First pass, over the visible compressed keys: logits with keys as
 rows, p = exp(logit - lse), summed over the heads of each query, fp32; what scores need of that (`scores`) goes to
