@@ -26,6 +26,8 @@ _CONVERTS = (
     "float", "double", "half", "bfloat16", "cpu", "detach", "numpy", "contiguous", "to", "item", "view", "reshape",
     "flatten", "ravel", "squeeze", "unsqueeze", "transpose", "permute",
 )  # fmt: skip
+# They calculate from what they are called on, or given, no more than its size.
+_MEASURES = ("abs", "absolute", "fabs", "max", "amax", "mean", "float")
 TELLS = ("print", "log", "debug", "info", "warning", "warn", "error", "exception", "print_exc", "sleep", "write")
 _OBSERVES = ("catch_warnings", "errstate", "suppress")
 """What is done in a `with` of these is done for more than its result."""
@@ -192,12 +194,37 @@ def _is_literal_or_name(node: ast.expr) -> bool:
     return isinstance(node, (ast.Name, ast.List, ast.Tuple)) and not any(isinstance(n, ast.Call) for n in walked(node))
 
 
+def limited(test: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """What an asserted expression, or all of its elements, must not exceed, and the limit."""
+    if called(test) == "all":
+        arguments = test.args  # type: ignore[attr-defined]
+        test = arguments[0] if arguments else getattr(test.func, "value", test)  # type: ignore[attr-defined]
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return None
+    left, right = test.left, test.comparators[0]
+    if isinstance(test.ops[0], (ast.Lt, ast.LtE)):
+        return left, right
+    return (right, left) if isinstance(test.ops[0], (ast.Gt, ast.GtE)) else None
+
+
+def measured(node: ast.expr) -> ast.expr:
+    """That of which an expression is no more than the size: `a - b` of `(a - b).abs().max().item()`."""
+    while isinstance(node, ast.Call) and called(node) in (*_MEASURES, *_CONVERTS) and len(node.args) < 2:
+        inner = node.args[0] if node.args else getattr(node.func, "value", None)
+        if inner is None:
+            break
+        node = inner
+    return node
+
+
 def is_plain(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
-        plain = isinstance(node.func, ast.Attribute) and node.func.attr in _CONVERTS and is_plain(node.func.value)
+        plain = called(node) in (*_MEASURES, *_CONVERTS) and is_plain(node.func)
         return plain and all(map(is_plain, (*node.args, *(k.value for k in node.keywords))))
     if isinstance(node, (ast.Name, ast.Constant)):
         return True
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Sub) and is_plain(node.left) and is_plain(node.right)
     kinds = (ast.Attribute, ast.Subscript, ast.Slice, ast.Tuple, ast.UnaryOp)
     index = getattr(ast, "Index", None)  # around a subscript before Python 3.9
     inside = [n for n in ast.iter_child_nodes(node) if not isinstance(n, (ast.expr_context, ast.unaryop))]
