@@ -149,11 +149,11 @@ class Lost:
             hold(unentered, context)
 
     def _has_expected(self, frame: FrameType, met: object, context: Any, kind: Any, error: Any, traceback: Any) -> None:
-        if met:
+        if met and _expects_anything(context) and traceback.tb_next is None and _is_own_mistake(error):
+            said = f"{type(error).__name__}: {error}"[:200]
+            self._checks.now.vacuous.append(f"a mistake of the test is taken for the exception expected: {said}")
+        elif met:
             self._checks.note_raised(frame)
-            if _expects_anything(context) and traceback.tb_next is None and _is_own_mistake(error):
-                said = f"{type(error).__name__}: {error}"[:200]
-                self._checks.now.vacuous.append(f"a mistake of the test is taken for the exception expected: {said}")
         if met and isinstance(error, AssertionError) and not _expects_assertion(context):
             while traceback.tb_next is not None and not _is_of_check(traceback.tb_next.tb_frame):
                 traceback = traceback.tb_next
