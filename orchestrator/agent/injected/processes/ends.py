@@ -94,6 +94,11 @@ class End:
             else:
                 self._dies(error)
 
+    def is_of_stage(self) -> bool:
+        """Whether no other program than a shell has started this process."""
+        parents = above(self._agent)[:1]
+        return any(pid == self._agent or name in _SHELLS for pid, name in parents)
+
     def ended_inside(self, code: int) -> None:
         """A program that a library runs has ended this way: so does this process, unless it hides that."""
         self._inside = code
