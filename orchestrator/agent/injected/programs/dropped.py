@@ -128,8 +128,11 @@ class Programs:
         return value
 
     def exceeds(self, value: Any, bad: bool, file: str, line: int) -> Any:
-        """A difference that a limit is held to, of which no more than words are made: whether it is `bad` is doubtful."""
-        if _is_false(value) if not bad else _is_true(value):
+        """A difference that is held to a limit, of which no more than words are made. One of several is nothing, as in
+        a mask.
+        """
+        is_one = isinstance(value, bool) or getattr(value, "shape", None) in ((), (1,))
+        if is_one and _is_false(value) is not bad:
             self._doubt("a difference exceeded its limit, and nothing depends on it", file, line)
         return value
 
@@ -180,14 +183,6 @@ def _is_false(value: Any) -> bool:
     """Whether a comparison came out false: what only has a comparison's name returns anything."""
     try:
         return not value.all() if hasattr(type(value), "all") else value is False
-    except Exception:
-        return False
-
-
-def _is_true(value: Any) -> bool:
-    """Whether a comparison, or that of any element, came out true."""
-    try:
-        return bool(value.any() if hasattr(type(value), "any") else value is True)
     except Exception:
         return False
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 
 from ..source.statements import checks
-from ..source.syntax import BLOCKS, FUNCTIONS, SCOPES, called, name_of
+from ..source.syntax import BLOCKS, FUNCTIONS, LOOPS, SCOPES, called, name_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,13 +23,21 @@ _CHOICES = (ast.If, ast.ExceptHandler, *((ast.Match,) if hasattr(ast, "Match") e
 
 def left_early(module: ast.Module, program: Program) -> Iterator[Leave]:
     """In the module itself, and in the functions for which it is there: those that it calls where it is executed."""
-    run = [node for node in module.body if not isinstance(node, SCOPES)]
-    names = {name_of(node.func) for outer in run for node in ast.walk(outer) if isinstance(node, ast.Call)}
+    names = {name_of(call.func) for call in _calls(module.body)}
     functions = [node for node in module.body if isinstance(node, FUNCTIONS) and node.name in names]
     for body in (module.body, *(function.body for function in functions)):
         for block, leave in _before_assertions(body, False):
             if not program.reacts(block[: block.index(leave)], set()):
                 yield block, leave
+
+
+def _calls(block: list[ast.stmt]) -> Iterator[ast.Call]:
+    """Those that are statements, or within these, as in `sys.exit(main())`; in a loop a function is called for a case."""
+    for statement in block:
+        if isinstance(statement, (ast.Expr, ast.Raise)):
+            yield from (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+        elif not isinstance(statement, (*SCOPES, *LOOPS)):
+            yield from (c for name in BLOCKS for c in _calls(getattr(statement, name, None) or []))
 
 
 def _before_assertions(block: list[ast.stmt], follow: bool, *, chosen: bool = False) -> Iterator[Leave]:

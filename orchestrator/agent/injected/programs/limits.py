@@ -17,20 +17,28 @@ _SIZES = ("abs", "absolute", "fabs", "norm")
 _BELOW, _ABOVE = (ast.Lt, ast.LtE), (ast.Gt, ast.GtE)
 
 
-def held_to_limits(nodes: Sequence[ast.AST]) -> Iterator[tuple[ast.Compare, bool]]:
-    """Each such comparison, and what it comes to where the limit is exceeded."""
+def held_to_limits(nodes: Sequence[ast.AST]) -> Iterator[tuple[ast.expr, bool]]:
+    """Each such comparison, and `all` or `any` of one's elements, with what it comes to where the limit is exceeded."""
     made, goals = _made(nodes), set(map(id, _goals(nodes)))
     for node in nodes:
-        if isinstance(node, ast.Compare) and isinstance(node.ops[0], (*_BELOW, *_ABOVE)) and len(node.ops) == 1:
-            left, right = (_is_difference(side, made, set()) for side in (node.left, node.comparators[0]))
-            bad = isinstance(node.ops[0], _ABOVE if left else _BELOW)
-            if left != right and (bad or id(node) not in goals):
-                yield node, bad
+        compared = _of_elements(node) if isinstance(node, ast.Call) else node
+        if isinstance(compared, ast.Compare) and isinstance(compared.ops[0], (*_BELOW, *_ABOVE)):
+            left, right = (_is_difference(side, made, set()) for side in (compared.left, compared.comparators[0]))
+            bad = isinstance(compared.ops[0], _ABOVE if left else _BELOW)
+            is_whole = compared is node or called(node) == ("any" if bad else "all")
+            if left != right and is_whole and len(compared.ops) == 1 and (bad or id(node) not in goals):
+                yield node, bad  # type: ignore[misc]
 
 
-def looked_at(comparisons: Iterable[ast.Compare]) -> set[str]:
+def _of_elements(call: ast.Call) -> ast.expr | None:
+    inside = call.args[0] if call.args else getattr(call.func, "value", None)
+    return inside if called(call) in ("all", "any") else None
+
+
+def looked_at(comparisons: Iterable[ast.expr]) -> set[str]:
     """The names that are compared."""
-    return {side.id for c in comparisons for side in (c.left, *c.comparators) if isinstance(side, ast.Name)}
+    found = (node for each in comparisons for node in ast.walk(each) if isinstance(node, ast.Compare))
+    return {side.id for c in found for side in (c.left, *c.comparators) if isinstance(side, ast.Name)}
 
 
 def _goals(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:

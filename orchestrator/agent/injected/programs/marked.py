@@ -113,10 +113,13 @@ class _Marker(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        return self._compared(node) if id(node) in self._dropped else node
+        return self._compared(node) if id(node) in self._dropped else self._limited(node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
+        return self._limited(node)
+
+    def _limited(self, node: ast.expr) -> ast.expr:
         bad = self._limits.get(id(node))
         if bad is None:
             return node
@@ -203,7 +206,7 @@ def _in_sweeps(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def _may_judge(node: ast.AST) -> bool:
-    return compares(node) or isinstance(node, ast.Compare)
+    return compares(node) or isinstance(node, ast.Compare) or called(node) in ("all", "any")
 
 
 def _tolerances(call: Any) -> list[ast.expr]:
