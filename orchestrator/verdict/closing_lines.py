@@ -44,7 +44,8 @@ _CATCH2 = re.compile(
     re.MULTILINE,
 )
 _MESON = re.compile(
-    r"^Ok: +(?P<ok>\d+) *\n(?P<others>(?:[A-Z][a-z]+(?: [A-Z][a-z]+)?: +\d+ *(?:\n|\Z))+)|^No (?:suitable )?tests defined\.$",
+    r"^Ok: +(?P<ok>\d+) *\n(?P<others>(?:[A-Z][a-z]+(?: [A-Z][a-z]+)?: +\d+ *(?:\n|\Z))+)"
+    r"|^No (?:suitable )?tests defined\.$",
     re.MULTILINE,
 )
 _MESON_AFTER = re.compile(r"Full log written to ")

@@ -34,7 +34,8 @@ _OF = re.compile(
     r"\W*(?P<passed>\d+)\s*(?:/|of|out of)\s*(?P<all>\d+)\s+(?:\w+ )?(?:passed|succeeded|ok)\W*", re.IGNORECASE
 )
 _NONE_OF = re.compile(
-    rf"\W*(?P<ran>ran |executed )?0\s*(?:/|of|out of)\s*\d+\s+(?:{'|'.join(_TESTS)})(?(ran)|\s+(?:ran|run|executed))\W*",
+    rf"\W*(?P<ran>ran |executed )?0\s*(?:/|of|out of)\s*\d+\s+(?:{'|'.join(_TESTS)})"
+    r"(?(ran)|\s+(?:ran|run|executed))\W*",
     re.IGNORECASE,
 )
 # What runners write below such a line.

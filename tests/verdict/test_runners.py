@@ -22,14 +22,10 @@ CTEST_SKIPPED = CTEST.format(100, 0, 2) + "\nThe following tests did not run:\n\
 
 
 GTEST = "[==========] Running tests.\n{1}[==========] {0} tests from 1 test suite ran. (0 ms total)\n"
-MESON = """
-Ok:                {}   
-Expected Fail:     {}   
-Fail:              {}   
-Skipped:           {}   
-
-Full log written to /b/meson-logs/testlog.txt
-""".replace("   \n", "\n")
+MESON = (
+    "Ok:                {}   \nExpected Fail:     {}   \nFail:              {}   \nSkipped:           {}   \n"
+    "\nFull log written to /b/meson-logs/testlog.txt\n"
+)
 PROVE = "t/a.t .. {}\nFiles=1, Tests={},  0 wallclock secs ( 0.01 usr +  0.03 cusr =  0.04 CPU)\nResult: {}\n"
 TOX = "{}  a: {} (0.22=setup[0.14]+cmd[0.08] seconds)\n  congratulations :) (0.25 seconds)\n"
 

@@ -45,7 +45,7 @@ def measured(text: str, *, of_statistics: bool) -> FrozenSet[str]:
 
 
 def by_name(text: str) -> Dict[str, List[str]]:
-    """All finite numbers in a text, as they are written, by their names: by the last part of one that says what it is."""
+    """All finite numbers in a text, as they are written, by their names, or the last part of one that says enough."""
     found: Dict[str, List[str]] = {}
     for name, written in _told(text):
         number, own = written.strip(), name.rpartition(_WITHIN)[2]

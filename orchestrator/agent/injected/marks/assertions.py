@@ -383,9 +383,12 @@ class _Marker:
         """What compares the limit of a difference with the size of the data: `assert (a - b).abs().max() < 1e3`. What a
         name was made of may be gone by now.
         """
-        size, limit = statements.limited(test) or (None, None)
-        apart = self._callees.difference(size) if size is not None else None
-        if apart is None or limit is None or not all(map(statements.is_plain, (*apart, limit))):
+        asked = statements.limited(test)
+        if asked is None:
+            return []
+        size, limit = asked
+        apart = self._callees.difference(size)
+        if apart is None or not all(map(statements.is_plain, (*apart, limit))):
             return []
         if not self._callees.is_named(size):
             return [call_seen(node, "apart", *apart, limit)]

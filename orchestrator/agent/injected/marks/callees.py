@@ -135,12 +135,8 @@ class Callees:
         """The two functions whose results an expression is about, of which a test has chosen one, if they are given the
         same. Two of other places, as a function and its older name, are meant to be two.
         """
-        calls = []
-        for node in walked(test):
-            if type(node) is ast.Call:
-                calls.append(node)
-            elif type(node) is ast.Name and isinstance(self._made_by(node), ast.Call):
-                calls.append(self._made_by(node))
+        found = (self._made_by(node) if isinstance(node, ast.Name) else node for node in walked(test))
+        calls = [node for node in found if isinstance(node, ast.Call)]
         if len(calls) < 2:
             return None
         made = [(self.spec(call.func), call) for call in calls if call.args]

@@ -59,7 +59,7 @@ def seen_mark(at: ast.stmt, key: object, *values: ast.expr) -> ast.stmt:
 
 
 def is_seen(at: ast.stmt, key: Any, *values: ast.expr) -> ast.expr:
-    """A mark, with what some expressions come to where it is; not by a call, as `compared` is, for it may be compiled."""
+    """A mark, with what some expressions come to there; not by a call, as `compared` is, for it may be compiled."""
     function, seen = ast.Name(ISINSTANCE, _LOAD), ast.Name(SEEN, _LOAD)
     parts = [constant(part) for part in key] if values else []
     made = ast.Tuple([*parts, *values], _LOAD) if values else constant(key)

@@ -97,7 +97,7 @@ class End:
                 self._dies(error)
 
     def _look_at_alarm(self) -> None:
-        """Whether it ends in its handler of a signal that it has asked for itself: what it was about to do is cut off."""
+        """Tell where it ends in its handler of a signal that it has asked for: what it was about to do is cut off."""
         signals: Any = sys.modules.get("signal")
         handler = signals and signals.getsignal(signals.SIGALRM)
         frame = outside(_getframe(1))

@@ -229,7 +229,7 @@ def _is_of_check(frame: FrameType) -> bool:
 
 
 def _is_own_mistake(error: BaseException) -> bool:
-    """Whether a name, or what a module or a function was to have, is not there: of what was raised where it is expected."""
+    """Whether a name, or what a module or a function was to have, is not there: of what a test raises itself."""
     is_absent = isinstance(error, AttributeError) and str(error).startswith(("module '", "'function' object"))
     return is_absent or isinstance(error, NameError)
 

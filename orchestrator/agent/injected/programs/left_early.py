@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Leave = Tuple[List[ast.stmt], ast.stmt]  # a block, and the statement of it by which the program is left
 
 _EXITS = ("exit", "quit", "_exit", "SystemExit")
-_CHOICES = (ast.If, ast.ExceptHandler, *((ast.Match,) if hasattr(ast, "Match") else ()))  # type: ignore[attr-defined, unused-ignore]
+_CHOICES = (ast.If, ast.ExceptHandler, *(getattr(ast, name) for name in ("Match",) if hasattr(ast, name)))
 
 
 def left_early(module: ast.Module, program: Program) -> Iterator[Leave]:
@@ -32,7 +32,7 @@ def left_early(module: ast.Module, program: Program) -> Iterator[Leave]:
 
 
 def _calls(block: list[ast.stmt]) -> Iterator[ast.Call]:
-    """Those that are statements, or within these, as in `sys.exit(main())`; in a loop a function is called for a case."""
+    """Those in statements of their own, as `sys.exit(main())`; in a loop a function is called for a case."""
     for statement in block:
         if isinstance(statement, (ast.Expr, ast.Raise)):
             yield from (node for node in ast.walk(statement) if isinstance(node, ast.Call))

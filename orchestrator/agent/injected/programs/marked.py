@@ -84,8 +84,8 @@ class _Marker(ast.NodeTransformer):
         """Whether there was something to mark."""
         self.visit(self._module)
         for block, leave in self._leaves:
-            place = ast.Constant(self._path), ast.Constant(leave.lineno)
-            block.insert(block.index(leave), ast.copy_location(ast.Expr(self._call("leaves", leave, *place)), leave))
+            mark = self._call("leaves", leave, ast.Constant(self._path), ast.Constant(leave.lineno))
+            block.insert(block.index(leave), ast.copy_location(ast.Expr(mark), leave))
         if begins and self._has_marked:
             body = self._module.body
             place = next(i for i, node in enumerate(body) if not _comes_first(node))

@@ -147,7 +147,8 @@ class Program:
         if isinstance(statement, ast.If) and self._leaves_out(statement, seen):
             return True
         if isinstance(statement, (ast.If, ast.While)):
-            return not self._asks_whether_ended(statement.test) and self.reacts([*statement.body, *statement.orelse], seen)
+            block = [*statement.body, *statement.orelse]
+            return not self._asks_whether_ended(statement.test) and self.reacts(block, seen)
         if isinstance(statement, (ast.For, ast.AsyncFor)):
             return self.reacts(statement.body, seen)
         if isinstance(statement, ast.Return):
@@ -158,10 +159,10 @@ class Program:
         """Whether it asks no more of a process than whether it has ended: `p.poll() is None`."""
         if not (isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Is, ast.IsNot))):
             return False
-        made = [test.left]
+        made: list[ast.AST | None] = [test.left]
         if isinstance(test.left, ast.Name):
-            sets = (s for s in self._nodes if isinstance(s, SETS) and s.value is not None)
-            made = [s.value for s in sets if any(name_of(target) == test.left.id for target in targets_of(s))]
+            sets = (s for s in self._nodes if isinstance(s, SETS))
+            made = [s.value for s in sets if test.left.id in map(name_of, targets_of(s))]
         return any((called(node) or name_of(node)) in _ENDINGS for node in made)
 
     def _leaves_out(self, statement: ast.If, seen: set[str]) -> bool:

@@ -35,6 +35,15 @@ DOUBT = ["doubt", "allclose() came out false, and nothing depends on it (program
 JITTED = ["doubt", "what program.py drops is not seen, for it imports numba"]
 CAUGHT = ["doubt", "an AssertionError was caught, and nothing depends on it (program.py line 5)"]
 EXCEEDED = ["doubt", "a difference exceeded its limit, and nothing depends on it (program.py line 2)"]
+MASK = """class Mask:
+    shape = (2,)
+    def __sub__(self, other): return self
+    def __abs__(self): return self
+    def __lt__(self, limit): return self
+    def __bool__(self): return False
+    def all(self): return False
+m = Mask()
+"""
 EARLY = "def main():\n    if 1 < 2:\n        {}\n        return\n    assert 1 < 2\nmain()\n"
 WHERE = """
 import json, sys
@@ -152,12 +161,8 @@ def seen(tmp_path: Path, source: str, *argv: str) -> tuple[str, list[list[object
         ("for x in (9, 1):\n    if abs(x - 1) < 1:\n        print(x)\n        break\n", []),
         ("began, now = 1, 9\nif now - began > 5: print('slow')\n", []),  # no size of it
         ("if abs(3) > 1: print('large')\n", []),
-        ("class Mask:\n    shape = (2,)\n    def __sub__(self, other): return self\n    def __abs__(self): return self\n"
-         "    def __lt__(self, limit): return self\n    def __bool__(self): return False\n    def all(self): return False\n"
-         "m = Mask()\nnear = abs(m - m) < 3\nprint(near)\n", []),  # of elements
-        ("class Mask:\n    shape = (2,)\n    def __sub__(self, other): return self\n    def __abs__(self): return self\n"
-         "    def __lt__(self, limit): return self\n    def __bool__(self): return False\n    def all(self): return False\n"
-         "m = Mask()\nnear = (abs(m - m) < 3).all()\nprint('near' if near else 'far')\n",
+        (MASK + "near = abs(m - m) < 3\nprint(near)\n", []),  # of elements
+        (MASK + "near = (abs(m - m) < 3).all()\nprint('near' if near else 'far')\n",
          [["doubt", EXCEEDED[1].replace("line 2", "line 9")]]),
         ("def differs(a, b):\n    if abs(a - b) < 1:\n        return None\n    return 'differs'\n"
          "if differs(1, 9) is None: raise SystemExit(1)\n", []),
