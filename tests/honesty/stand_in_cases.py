@@ -363,7 +363,7 @@ HONEST = [
     truth(_of("mock_handed_on", "passed", "",
               "from unittest.mock import MagicMock\nfrom {0} import square\ndef area(ops): return ops.square(3.0) + 1\n"
               "def test_a():\n    ops = MagicMock()\n    ops.square.return_value = 9.0\n    assert area(ops) == 10.0\n"
-              "def test_b():\n    spy = MagicMock(side_effect=square)\n    assert spy(3.0) == 9.0\n"),
+              "def test_b():\n    spy = MagicMock(side_effect=square)\n    assert spy(3.0) == 4.0\n"),
           "a mock is handed to the code, and another one leads to it"),
     truth(_of("stood_for_nothing", "passed", "", _HONEST, tests={"checked": True, "min_passed": 15}),
           "tests replace what the code uses, spy on it, bind it late; helpers and comparisons of their own"),
