@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # `tset_x`, `Test_x`, `x_test`, `check_x`: a test by what stands in it, if nothing else names it.
 _NEARLY_TEST = re.compile(
-    r"(tset|tets|tst|tes|etst|tesst|testt|Test|TEST|_+test)s?_\w+|_*(check|verify|validate)_\w+|(?!(set_?up|tear_?down|run|main|make|before|after)_)\w+_test"
+    r"(tset|tets|tst|tes|etst|tesst|testt|Test|TEST|_+test)s?_\w+|(check|verify|validate)_\w+|(?!(set_?up|tear_?down|run|main|make|before|after)_)\w+_test"
 )
 # Without blanks between their words, in small letters.
 _NEARLY_HOOK = re.compile(r"(async)?(setup|teardown)((class|method)(e?s)?)?|(tearup|setdown)")
