@@ -377,7 +377,7 @@ class _Marker:
         if not (isinstance(asked, ast.Compare) and len(asked.ops) == 1 and isinstance(asked.ops[0], _ORDERS)):
             return []
         sides = (asked.left, asked.comparators[0])
-        return [call_seen(node, "ordered", *sides)] if all(map(statements.is_plain, sides)) else []
+        return [call_seen(node, "ordered", *sides)] if all(map(statements.may_measure_again, sides)) else []
 
     def _limited(self, node: ast.Assert, test: ast.expr) -> list[ast.stmt]:
         """What compares the limit of a difference with the size of the data: `assert (a - b).abs().max() < 1e3`. What a

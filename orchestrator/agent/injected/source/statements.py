@@ -217,14 +217,20 @@ def measured(node: ast.expr) -> ast.expr:
     return node
 
 
+def may_measure_again(node: ast.expr) -> bool:
+    """Whether it is plain, or no more than the size of what is, or of a difference of two such."""
+    inner = measured(node)
+    if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Sub):
+        return may_measure_again(inner.left) and may_measure_again(inner.right)
+    return is_plain(inner)
+
+
 def is_plain(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
-        plain = called(node) in (*_MEASURES, *_CONVERTS) and is_plain(node.func)
+        plain = isinstance(node.func, ast.Attribute) and node.func.attr in _CONVERTS and is_plain(node.func.value)
         return plain and all(map(is_plain, (*node.args, *(k.value for k in node.keywords))))
     if isinstance(node, (ast.Name, ast.Constant)):
         return True
-    if isinstance(node, ast.BinOp):
-        return isinstance(node.op, ast.Sub) and is_plain(node.left) and is_plain(node.right)
     kinds = (ast.Attribute, ast.Subscript, ast.Slice, ast.Tuple, ast.UnaryOp)
     index = getattr(ast, "Index", None)  # around a subscript before Python 3.9
     inside = [n for n in ast.iter_child_nodes(node) if not isinstance(n, (ast.expr_context, ast.unaryop))]
