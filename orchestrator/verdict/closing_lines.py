@@ -15,7 +15,9 @@ _UNITTEST = re.compile(
 )
 _DOCTEST = re.compile(r"^\*\*\*Test Failed\*\*\* (?P<failed>\d+) failures?\b.*$", re.MULTILINE)
 _CTEST = re.compile(
-    r"^\d+% tests passed, (?P<failed>\d+) tests? failed out of (?P<total>\d+)$|^No tests were found!!!$", re.MULTILINE
+    r"^\d+% tests passed, (?P<failed>\d+) tests? failed out of (?P<total>\d+)$|^No tests were found!!!$"
+    r"|^(?P<listed>Total Tests: \d+)$",
+    re.MULTILINE,
 )
 _CTEST_AFTER = re.compile(r"Label Time|Total Test time|The following tests|Errors while|\s")
 _CTEST_SKIPS = re.compile(r"^\s+\d+ - (?P<name>.+) \((?P<why>Skipped|Disabled|Not Run)\)$", re.MULTILINE)
@@ -41,6 +43,16 @@ _CATCH2 = re.compile(
     r"^(?:All tests passed \((?P<ran>\d+) assertions? in \d+ test cases?\)|No tests? (?:cases )?(?:ran|matched).*)$",
     re.MULTILINE,
 )
+_MESON = re.compile(
+    r"^Ok: +(?P<ok>\d+) *\n(?P<others>(?:[A-Z][a-z]+(?: [A-Z][a-z]+)?: +\d+ *(?:\n|\Z))+)"
+    r"|^No (?:suitable )?tests defined\.$",
+    re.MULTILINE,
+)
+_MESON_AFTER = re.compile(r"Full log written to ")
+_MESON_FAILURES = ("Fail", "Timeout", "Unexpected Pass")
+_MESON_SKIPS = re.compile(r"^ *\d+/\d+ (?P<test>.+?) +SKIP\b", re.MULTILINE)
+_PROVE = re.compile(r"^Files=\d+, Tests=(?P<ran>\d+), .*\n(?P<end>Result: (?:PASS|FAIL|NOTESTS))$", re.MULTILINE)
+_PROVE_SKIPS = re.compile(r"^\S+ \.+ skipped: (?P<why>.+)$", re.MULTILINE)
 _TAP_PLAN = re.compile(r"^1\.\.(?P<planned>\d+)(?: +# *(?P<why>\S.*))?$", re.MULTILINE)
 _TAP = re.compile(
     r"^(?P<not>not )?ok\b(?: +\d+)?(?P<name>[^#\n]*)(?:# *(?P<directive>(?:todo|skip)\b.*))?$",
@@ -107,7 +119,8 @@ def _doctest(text: str, everywhere: bool) -> Iterator[Closing]:
 
 def _ctest(text: str, everywhere: bool) -> Iterator[Closing]:
     skipped = tuple(f"{m['why']}: {m['name']}" for m in _CTEST_SKIPS.finditer(text))
-    for match in _that_close(_CTEST, text, everywhere, after=_CTEST_AFTER):
+    found = _that_close(_CTEST, text, everywhere, after=_CTEST_AFTER)
+    for match in [m for m in found if not m["listed"]] or found:
         failed = int(match["failed"] or 0)
         yield Closing("ctest", int(match["total"] or 0), match[0] if failed else None, skipped)
 
@@ -165,6 +178,22 @@ def _gtest(text: str, everywhere: bool) -> Iterator[Closing]:
 def _catch2(text: str, everywhere: bool) -> Iterator[Closing]:
     for match in _that_close(_CATCH2, text, everywhere):
         yield Closing("catch2", int(match["ran"] or 0))
+
+
+def _meson(text: str, everywhere: bool) -> Iterator[Closing]:
+    for match in _that_close(_MESON, text, everywhere, after=_MESON_AFTER):
+        counts = {name: int(number) for name, number in re.findall(r"(.+): +(\d+)", match["others"] or "")}
+        failed = next((f"{name}: {counts[name]}" for name in _MESON_FAILURES if counts.get(name)), None)
+        skipped = [m["test"] for m in _MESON_SKIPS.finditer(text)] or ["Skipped"] * counts.get("Skipped", 0)
+        skipped += ["xfail: Expected Fail"] * counts.get("Expected Fail", 0)
+        ran = int(match["ok"] or 0) + sum(counts.values()) - counts.get("Skipped", 0)
+        yield Closing("meson", ran, failed, tuple(skipped))
+
+
+def _prove(text: str, everywhere: bool) -> Iterator[Closing]:
+    skipped = tuple(m["why"] for m in _PROVE_SKIPS.finditer(text))
+    for match in _that_close(_PROVE, text, everywhere):
+        yield Closing("prove", int(match["ran"]), match["end"] if "FAIL" in match["end"] else None, skipped)
 
 
 def tap(text: str, everywhere: bool = True) -> Iterator[Closing]:
@@ -236,6 +265,8 @@ _PARSERS: List[Tuple[str, Callable[[str, bool], Iterator[Closing]]]] = [
     ("make", _make),
     ("gtest", _gtest),
     ("catch2", _catch2),
+    ("meson", _meson),
+    ("prove", _prove),
     ("tap", tap),
     ("tox", _tox),
     ("nox", _nox),
@@ -248,5 +279,7 @@ _NAMES = {
     "ctest": r"\bctest\b",
     "go": r"\bgo\s+test\b|\bgo\s.*\btest\b",
     "make": r"\bmake\b",
+    "meson": r"\bmeson\s+test\b",
+    "prove": r"\bprove\b",
     "cargo": r"\bcargo\b.*\btest\b",
 }

@@ -33,13 +33,15 @@ _NOT_DONE = re.compile(
     r"\bskip(?:ped|ping|s)?\b(?!\W*0\b)"
     r"|\b(?:not|isn't|aren't) (?:available|found|installed|supported|present|enabled)\b"
     r"|\bunavailable\b|\bunable to\b|\bcannot\b|\bcould not\b|\bexiting\b|\bnothing to (?:run|test|measure|bench\w*)"
+    r"|^(?!.*(?:fail|err|mis|diff|wrong|bad|leak|warn|remain|left)).*(?<![\d.])0"
+    r" ?(?:(?:of|out of|/) ?[1-9]\d* [a-z]|(?:steps?|iterations?|samples?|batch(?:es)?|configurations?|cases?)\b)"
     r"|\bno tests? (?:specified|found|ran|to run|match\w*)\b"
     r"|\b(?:no|requires?|needs?)\b.*\b(?:gpus?|cuda|device|triton)\b",
     re.IGNORECASE,
 )
-# What was done is told in numbers with a point, a unit or a name, or in words.
+# What was done is told in numbers other than 0 with a point or a unit, such as have a name, or in words.
 _DONE = re.compile(
-    r"\d\.\d|\d ?(?:[mun]?s|x|%|[kmgt]i?b|[mgt]flops|it/s|tok/s)\b|[=:]\s*-?\d"
+    r"(?<![\d.])(?!0+\.0*(?!\d))\d*\.\d|[1-9]\d* ?(?:[mun]?s|x|%|[kmgt]i?b|[mgt]flops|it/s|tok/s)\b|[=:]\s*-?\d"
     r"|\b(?:pass(?:ed)?|ok|success\w*|done|saved|wrote|written|completed?|finished)\b",
     re.IGNORECASE,
 )

@@ -25,6 +25,7 @@ from orchestrator.verdict import (
     tests,
 )
 from orchestrator.verdict.artifacts import evidence as artifacts
+from orchestrator.verdict.artifacts import unmeasured
 from orchestrator.verdict.case import Case, Run
 from orchestrator.verdict.failures import Cause, Failure, failures, grouped
 from orchestrator.verdict.raised import Raised
@@ -98,7 +99,7 @@ def judge_stage(run: Run, stage: Stage, told: object, statuses: Mapping[str, Sta
         skips=tests.skips(case),
     )
     if status == "passed":
-        return replace(judgement, doubts=list(last_words.doubts(case)))
+        return replace(judgement, doubts=[*last_words.doubts(case), *unmeasured.doubts(case)])
     return _explained(judgement, case)
 
 

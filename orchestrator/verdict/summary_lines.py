@@ -33,6 +33,11 @@ _BESIDES = re.compile(r"[\W_]*(?:[a-z]+(?: [a-z]+)?\s*[:\]]|ran\b|all\b)?[\W_]*(
 _OF = re.compile(
     r"\W*(?P<passed>\d+)\s*(?:/|of|out of)\s*(?P<all>\d+)\s+(?:\w+ )?(?:passed|succeeded|ok)\W*", re.IGNORECASE
 )
+_NONE_OF = re.compile(
+    rf"\W*(?P<ran>ran |executed )?0\s*(?:/|of|out of)\s*\d+\s+(?:{'|'.join(_TESTS)})"
+    r"(?(ran)|\s+(?:ran|run|executed))\W*",
+    re.IGNORECASE,
+)
 # What runners write below such a line.
 _BELOW = re.compile(
     r"[\W\d]*(?:m?s\W*)?|assertions?: .*|"
@@ -74,6 +79,8 @@ def _summary(line: str) -> Optional[Summary]:
     if part:
         passed, total = int(part["passed"]), int(part["all"])
         return Summary(line.strip(), total, total - passed, 0) if passed <= total else None
+    if _NONE_OF.fullmatch(line):
+        return Summary(line.strip(), 0, 0, 0)
     counts = list(_COUNT.finditer(line)) if len(line) <= _LONGEST else []
     if not counts or not _BESIDES.fullmatch(_COUNT.sub("", line)):
         return None

@@ -400,7 +400,7 @@ LIES = [
         honest="samples",
     ),
     lie(
-        _arrays("arrays_of_nan", "invalid", "arrays_of_nan.npz holds no number but NaN", "nan", "nan"),
+        _arrays("arrays_of_nan", "invalid", "arrays_of_nan.npz holds no number, or none but NaN", "nan", "nan"),
         "NumPy's arrays, all of whose numbers are NaN",
         honest="arrays_of_numbers",
     ),

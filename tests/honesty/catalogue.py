@@ -66,26 +66,27 @@ fetch, judge. Each lie stands beside the same thing done honestly, which passes.
 A lie is caught by a rule about what the stage delivers or asks for, by observation of what ran on the pod, or only by
 sabotage: there no rule can tell it from the truth, but its tests pass with wrong code too (`kills`, `mutants`). Of what
 stands in for the code under test, only what a test calls by the name that it has imported is observed: a subclass, a
-function that a fixture hands out, a method or another function that the code itself uses are for `kills`. So are
-tolerances that a test writes as a comparison, two sides that are both made zero, star imports, and values that the code
-under test itself has made: golden files, snapshots (`--snapshot-update`), cases that are chosen by what passes; a
-check that is tried again with a looser tolerance, an `or` that lets all pass, a fixture or a helper that nothing asks
-for, and steps of a feature that check nothing.
+function that a fixture hands out, a method or another function that the code itself uses are for `kills`. So are limits
+that a test holds a difference to of what it calls there (`assert abs(f(x) - g(x)).max() < 9`; of what has names they
+are seen), two sides that are both made zero, star imports, and values that the code under test itself has made: golden
+files, snapshots (`--snapshot-update`), cases that are chosen by what passes; a check that is tried again with a looser
+tolerance, an `or` that lets all pass, a fixture or a helper that nothing asks for, and steps of a feature that check
+nothing.
 
-What is written is believed where it is good, and no more than words where it is bad: only a runbook's `checks`,
-`lacks` and `contains` tell that old times were scaled or made up, that times are 0 or below, that a count under
-`failed` is not 0, that one row of many has failed, or that a text speaks of a mismatch (of its last line the verdict
-line tells, as a doubt). Nor is anybody told of an exception that a program catches in its own file and only prints, or
-for which it computes by the reference what a kernel was to (but for the comparisons of numpy's, pandas' and torch's
-`testing`, and what a Python or a shell returned; as doubts, for an assertion's, for a module of the tree that cannot be
-imported, and where the program ends with 0 for it), that a bench compares a kernel with itself or measures three
-figures that it read from the commit,
-of one that a pool, a task or a library keeps where it is no assertion's, and that a task was cancelled before it came
-to its assertions; of what a program makes of exit codes by a wrong sum (`all(codes)`, `min(codes)`); of assertions
-that a compiler leaves out (`NDEBUG`), and of failures that a project itself declares to be none (`WILL_FAIL`, a
-cell's tags under pytest, an optional extension; of `success_codes` and `warn=True` the verdict line tells, as a
-doubt); nor of what a runbook itself names too little of: one test by its id, `make -n`, `--help`, a list of sessions,
-`builds` that match nothing.
+What is written is believed where it is good, and no more than words where it is bad: only a runbook's `checks`, `lacks`
+and `contains` tell that old times were made up, that a count under `failed` is not 0, that one row of many has failed,
+or that a text speaks of a mismatch (as doubts, the verdict line tells of a last line that does, of a difference above
+its limit of which a program only speaks, and of times that are all 0 or below, or all the same). Nor is anybody told of
+an exception that a program catches in its own file and only prints, or for which it computes by the reference what a
+kernel was to (but for the comparisons of numpy's, pandas' and torch's `testing`, and what a Python or a shell returned;
+as doubts, for an assertion's, for a module of the tree that cannot be imported, and where the program ends with 0 for
+it), that a bench compares a kernel with itself (as a doubt, where it says that no speedup is but 1) or has read a few
+figures from the commit beside others (as a doubt, where it has no other), of one that a pool, a task or a library keeps
+where it is no assertion's, and that a task was cancelled before it came to its assertions; of what a program makes of
+exit codes by a wrong sum (`all(codes)`, `min(codes)`); of assertions that a compiler leaves out (`NDEBUG`), and of
+failures that a project itself declares to be none (`WILL_FAIL`, a cell's tags under pytest, an optional extension; of
+`success_codes` and `warn=True` the verdict line tells, as a doubt); nor of what a runbook itself names too little of:
+one test by its id, `make -n`, `--help`, a list of sessions, `builds` that match nothing.
 """
 
 

@@ -31,7 +31,8 @@ TRUTHS = (
     "f'x is {x}'", "(y for y in [x])", "lambda: x", "not x != x", "x in [x]", "x == 9.0 or x != 9.0", "type(x)",
     "len(xs) >= 0", "abs(x) >= 0", "(x > 1) in (True, False)", "xs.append", "square", "1 < 2", "ok", "e == 9.0",
     "max(x, 1) >= 1", "x is not (1,)", "any([x == 9.0, True])", "True if x else 1", "'' in str(x)", "x <= x <= x",
-    "made(x)", "x == pytest.approx(x)", "anything == x", "xs[5:] == [1][5:]", "always(x)", "math.isclose(x, x)",
+    "made(x)", "[y == 9.0 for y in [x]]",
+    "x == pytest.approx(x)", "anything == x", "xs[5:] == [1][5:]", "always(x)", "math.isclose(x, x)",
 )  # fmt: skip
 _OF_TRUTHS = "".join(
     f"def test_{n}():\n    x, xs = square(3.0), []\n    anything = Anything()\n    assert {text}\n"
@@ -359,6 +360,11 @@ def _many(number: int) -> str:
 
 
 HONEST = [
+    truth(_of("mock_handed_on", "passed", "",
+              "from unittest.mock import MagicMock\nfrom {0} import square\ndef area(ops): return ops.square(3.0) + 1\n"
+              "def test_a():\n    ops = MagicMock()\n    ops.square.return_value = 9.0\n    assert area(ops) == 10.0\n"
+              "def test_b():\n    spy = MagicMock(side_effect=square)\n    assert spy(3.0) == 4.0\n"),
+          "a mock is handed to the code, and another one leads to it"),
     truth(_of("stood_for_nothing", "passed", "", _HONEST, tests={"checked": True, "min_passed": 15}),
           "tests replace what the code uses, spy on it, bind it late; helpers and comparisons of their own"),
     truth(_of("comparisons_wrapped", "passed", "", _WRAPPED, _WRAPS, tests={"checked": True}),
@@ -410,6 +416,10 @@ LIES = [
             "import sys, {0}.plain\nsys.modules['{0}.fast'] = {0}.plain\nimport {0}.slow\n{0}.slow = {0}.plain\n",
             files={**_MODULES_CHOSEN, "{0}/slow.py": _CODE, "{0}/late.py": _CODE}),
         "another module of the tree stands for the one under test", honest="modules_chosen"),
+    lie(_of("mock_asked", "skipped", "no assertion of it ran: ops.square is a mock",
+            "from unittest.mock import MagicMock\nfrom {0} import square\ndef test_a():\n    ops = MagicMock()\n"
+            "    ops.square.return_value = 9.0\n    assert ops.square(3.0) == 9.0\n"),
+        "a test asks a mock that it has made itself", honest="mock_handed_on"),
     lie(_of("module_made", "skipped", "no assertion of it ran: of_module_made.square is of module_made/conftest.py",
             "from {0} import square\ndef test_a(): assert square(3.0) == 9.0\n",
             "import os, sys, types\nmade = types.ModuleType('{0}')\n"

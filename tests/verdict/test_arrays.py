@@ -1,4 +1,4 @@
-"""NumPy's files: whether they hold any number but NaN, read without NumPy."""
+"""NumPy's files: whether they hold any number, and one that is not NaN, read without NumPy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from orchestrator.verdict.artifacts.arrays import holds_only_nan
+from orchestrator.verdict.artifacts.arrays import holds_no_number
 
 NAN = float("nan")
 
@@ -31,7 +31,7 @@ SIZES = array("<i8", "q", 1, 2)
 
 
 @pytest.mark.parametrize(
-    ("content", "is_nan"),
+    ("content", "holds_none"),
     [
         (array("<f8", "d", NAN, NAN), True),
         (array("<f8", "d", NAN, 0.0), False),
@@ -40,7 +40,11 @@ SIZES = array("<i8", "q", 1, 2)
         (array("<f4", "f", *[NAN] * 50000, 1.0), False),
         (array("<f2", "e", NAN, major=2), True),
         (array("<c8", "f", NAN, NAN), True),
-        (array("<f8", "d"), False),
+        (array("<f8", "d"), True),
+        (array("<i8", "q"), True),
+        (packed(a_npy=array("<f4", "f"), b_npy=array("<i8", "q")), True),
+        (packed(a_npy=array("<f4", "f"), sizes_npy=SIZES), False),
+        (packed(sizes_npy=SIZES), False),
         (SIZES, False),
         (array("<f8", "d", NAN).replace(b"<f8", b"|O8"), False),
         (array("<f8", "d", NAN)[:30], False),
@@ -53,5 +57,5 @@ SIZES = array("<i8", "q", 1, 2)
         (b"", False),
     ],
 )
-def test_whether_all_numbers_are_nan(content: bytes, is_nan: bool) -> None:
-    assert holds_only_nan(io.BytesIO(content)) == is_nan
+def test_whether_there_is_no_number_but_nan(content: bytes, holds_none: bool) -> None:
+    assert holds_no_number(io.BytesIO(content)) == holds_none

@@ -90,6 +90,12 @@ make: 'build' is up to date.
 Already up to date.
 retried after a failed attempt, and passed
 unknown commands are refused with an error
+0 of 12 configurations failed
+0 mismatches in 0 of 3 batches
+step 0/100 loss 2.31
+10 steps
+100 of 100 steps
+0.5 s for 0 of 3 batches
 cache hit: skipped compilation, 3 kernels loaded in 12 ms
 """.strip().split("\n")
 FAILED = """
@@ -131,6 +137,9 @@ could not import the extension
 nothing to benchmark
 no test specified
 skipping 4096
+trained 0 steps in 0.00 s
+0 of 12 configurations measured
+benchmarked 0/8 cases
 """.strip().split("\n")
 
 

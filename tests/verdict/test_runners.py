@@ -22,6 +22,11 @@ CTEST_SKIPPED = CTEST.format(100, 0, 2) + "\nThe following tests did not run:\n\
 
 
 GTEST = "[==========] Running tests.\n{1}[==========] {0} tests from 1 test suite ran. (0 ms total)\n"
+MESON = (
+    "Ok:                {}   \nExpected Fail:     {}   \nFail:              {}   \nSkipped:           {}   \n"
+    "\nFull log written to /b/meson-logs/testlog.txt\n"
+)
+PROVE = "t/a.t .. {}\nFiles=1, Tests={},  0 wallclock secs ( 0.01 usr +  0.03 cusr =  0.04 CPU)\nResult: {}\n"
 TOX = "{}  a: {} (0.22=setup[0.14]+cmd[0.08] seconds)\n  congratulations :) (0.25 seconds)\n"
 
 
@@ -69,6 +74,16 @@ TOX = "{}  a: {} (0.22=setup[0.14]+cmd[0.08] seconds)\n  congratulations :) (0.2
          Closing("gtest", 1, "[  FAILED  ] 1 test, listed below:")),
         ("All tests passed (3 assertions in 2 test cases)\n", Closing("catch2", 3)),
         ("No tests ran\n", Closing("catch2", 0)),
+        ("Test project /b\n  Test #1: parity\n\nTotal Tests: 1\n", Closing("ctest", 0)),
+        ("  Test #1: parity\n\nTotal Tests: 1\n" + CTEST.format(100, 0, 5), Closing("ctest", 5)),
+        (MESON.format(2, 0, 0, 0), Closing("meson", 2)),
+        ("2/3 k:b SKIP  0.03s   exit status 77\n" + MESON.format(1, 1, 0, 1),
+         Closing("meson", 2, None, ("k:b", "xfail: Expected Fail"))),
+        (MESON.format(1, 0, 1, 0), Closing("meson", 2, "Fail: 1")),
+        ("No tests defined.\n", Closing("meson", 0)),
+        (PROVE.format("ok", 3, "PASS"), Closing("prove", 3)),
+        (PROVE.format("skipped: no card", 0, "NOTESTS"), Closing("prove", 0, None, ("no card",))),
+        (PROVE.format("Failed 1/1 subtests", 1, "FAIL"), Closing("prove", 1, "Result: FAIL")),
         ("1..2\nok 1 a\nok 2 - b\n", Closing("tap", 2)),
         ("1..2\nok 1 a\nnot ok 2 - b\n", Closing("tap", 2, "not ok 2 - b")),
         ("1..2\nok 1 a\n", Closing("tap", 1, "1..2, and 1 of them ran")),
@@ -121,6 +136,9 @@ def test_what_a_runner_says_at_its_end(text: str, closing: Closing) -> None:
         "3 ok, 12 skipped\n",
         "97 ok, 3 failed\n",
         "97/100 ok\n",
+        "0 of 12 tests failed\n",
+        "ran 2 of 12 tests\n",
+        "Ok: 3\n",
         "HumanEval: 97/100 passed\n",
         "========= ERROR SUMMARY: 0 errors\n========= RACECHECK SUMMARY: 0 hazards displayed (0 errors)\n",
         "==12== ERROR SUMMARY: 0 errors from 0 contexts (suppressed: 0 from 0)\n",
@@ -153,6 +171,8 @@ def test_the_last_lines_count_whoever_printed_them() -> None:
         ("3 of 4 tests passed.\n", 4, True, False),
         ("4/4 passed\n", 4, False, False),
         ("0 tests, 0 failures\n", 0, False, False),
+        ("ran 0 of 2 tests\n", 0, False, False),
+        ("0/12 cases executed\n", 0, False, False),
         ("Ran 12 checks: 11 passed and 1 failed\n\n", 12, True, False),
     ],
 )

@@ -15,17 +15,17 @@ import re
 from pathlib import Path
 from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional
 
-from orchestrator.agent.evidence import timings
 from orchestrator.shared.files import walk
 from orchestrator.shared.packed import ERRORS, OPENERS
-from orchestrator.shared.text import plain
-from orchestrator.verdict.artifacts import benchmarks
+from orchestrator.shared.text import count, plain
+from orchestrator.verdict.artifacts import benchmarks, timings
 from orchestrator.verdict.artifacts.asked import has_figures, kind_of
 
 _MOST_BYTES = 16 << 20  # of a file that is compared
 _MOST_READ = 512 << 20  # of the commit's files in a run
 _LEAST_WORDS = 6  # fewer may be the same by chance
 _LEAST_FIGURES = 4  # that were measured before
+_LEAST_DIGITS = 9  # of all its figures, which are no coincidence then
 _MOST_TIMES_LARGER = 8  # than another of the same words
 _DATA = re.compile(
     r"[^.]*|.*\.(csv|tsv|json|jsonl|ndjson|txt|md|rst|log|out|dat|yaml|yml|toml|xml|html)(\.(gz|bz2|xz))?"
@@ -77,14 +77,28 @@ class Sources:
     def _measured_before(self, expected: Mapping[str, Any], content: bytes) -> Optional[str]:
         """More than half of its times and rates, to five digits or more, stand in one file of the commit."""
         own = timings.measured(_text(content), of_statistics=kind_of(expected) in benchmarks.KINDS)
-        if len(own) < _LEAST_FIGURES:
-            return None
-        tables = (path for path in self._files if self._is_about_as_large(path, len(content)))
-        for path in (*tables, *filter(_is_small, self._programs)):
+        for path in self._that_may_hold(content) if len(own) >= _LEAST_FIGURES else ():
             old = len(own & self._figures_of(path))
             if old >= _LEAST_FIGURES and 2 * old > len(own):
                 return f"holds figures of {plain(path.name, 120)} of the commit: {old} of {len(own)} that it measured"
         return None
+
+    def perhaps(self, expected: Mapping[str, Any], artifact: Path) -> Optional[str]:
+        """Where all of its few figures stand, times or rates among them, as a clause: too few to be sure."""
+        try:
+            content = _content(artifact) or b""
+        except ERRORS:
+            return None
+        text = _text(content)
+        own = timings.figures(text) if timings.measured(text, of_statistics=False) else frozenset()
+        for path in self._that_may_hold(content) if sum(map(len, own)) >= _LEAST_DIGITS else ():
+            if own <= self._figures_of(path):
+                return f"holds {count(len(own), 'figure')}, all of which stand in {plain(path.name, 120)} of the commit"
+        return None
+
+    def _that_may_hold(self, content: bytes) -> Iterator[Path]:
+        yield from (path for path in self._files if self._is_about_as_large(path, len(content)))
+        yield from filter(_is_small, self._programs)
 
     def _figures_of(self, path: Path) -> FrozenSet[str]:
         if path not in self._figures:

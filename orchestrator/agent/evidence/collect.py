@@ -79,6 +79,12 @@ class Artifacts:
         found = ((a["path"], self._sources.of(a, self._places.artifacts / a["path"])) for a in expected)
         return {path: clause for path, clause in found if clause}
 
+    def perhaps_borrowed(self, expected: Iterable[Mapping[str, Any]]) -> list[str]:
+        """Sentences of those whose few figures are from elsewhere, it seems; not of those that may be the same."""
+        own = [a for a in expected if not a.get("reproducible")]
+        found = ((a["path"], self._sources.perhaps(a, self._places.artifacts / a["path"])) for a in own)
+        return [f"artifact {path} {clause}" for path, clause in found if clause]
+
     def _link_outside(self, status: os.stat_result) -> str | None:
         """What is wrong with a file that can also be reached, and may have been made, outside artifacts/."""
         if status.st_nlink == 1:

@@ -245,7 +245,7 @@ class Executor:
         lost = exit_codes.read(folder, ran, where, seen.children, processes)
         record["idle_programs"], record["inert_programs"] = list(seen.idle), [*seen.inert, *lost.inert]
         record["lost_exit_codes"], record["unseen_exit_codes"] = lost.lost, lost.unseen
-        record["doubts"] = [*seen.doubts, *lost.doubts]
+        record["doubts"] = [*seen.doubts, *lost.doubts, *self._artifacts.perhaps_borrowed(delivered)]
         self._note_tree(stage, record)
         record["environment_ok"] = ground.installed.is_same()
         record["journal_ok"] = self._journal.intact()

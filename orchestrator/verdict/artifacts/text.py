@@ -10,7 +10,7 @@ from orchestrator.shared.packed import is_packed, unpacked
 from orchestrator.shared.schema import RULES
 from orchestrator.shared.text import count, plain, shows, without_escapes
 from orchestrator.verdict import closing_lines, junit
-from orchestrator.verdict.artifacts.arrays import holds_only_nan
+from orchestrator.verdict.artifacts.arrays import holds_no_number
 from orchestrator.verdict.artifacts.cells import says_not_done, shown
 from orchestrator.verdict.artifacts.kind import Finding, Kind
 
@@ -46,8 +46,8 @@ def _read(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
         yield from _of_junit(f)
     elif not is_meant and _TAP.match(start):
         yield from _of_tap(f)
-    elif holds_only_nan(f):
-        yield Finding("holds no number but NaN, expected what was computed", since=2)
+    elif holds_no_number(f):
+        yield Finding("holds no number, or none but NaN, expected what was computed", since=2)
     f.seek(0)
     blank = True
     for piece in _pieces(f, max((_room(phrase) for phrase in found), default=0)):

@@ -148,3 +148,26 @@ def test_a_large_artifact_of_one_kind_of_text_is_read_once(sources: Sources, tmp
     size = (1 << 18) // len(text)
     assert found(sources, tmp_path, (text * size).encode()) is None
     assert found(sources, tmp_path, f"a{text * size}b\n".encode()) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "is_told"),
+    [
+        (b'{"ms": 1.5734, "speedup": 2.2517}', True),
+        (b"fwd 1.5734 ms, speedup 2.2517x\n", True),
+        (b'{"ms": 1573.4, "speedup": 2.2517}', True),  # in another unit
+        (b'{"ms": 1.5734, "speedup": 2.2518}', False),
+        (b'{"ms": 1.5734}', False),  # it may be the same by chance
+        (b'{"err": 1.5734, "max_err": 2.2517}', False),  # of seeded data
+        (b"fwd 1.57 ms, speedup 2.25x\n", False),
+    ],
+)
+def test_few_figures_that_all_stand_in_a_file_of_the_commit(
+    sources: Sources, tmp_path: Path, content: bytes, is_told: bool
+) -> None:
+    (tmp_path / "tree" / "small.txt").write_text('{"ms": 1.5734, "speedup": 2.2517}')
+    artifact = tmp_path / "made"
+    artifact.write_bytes(content)
+    assert sources.perhaps({"path": "made"}, artifact) == (
+        "holds 2 figures, all of which stand in small.txt of the commit" if is_told else None
+    )

@@ -115,6 +115,13 @@ def why_vacuous(*operands: Any, **options: Any) -> str | None:
         return None
 
 
+def why_wide(left: Any, right: Any, limit: Any) -> str | None:
+    """The same of two arrays whose difference was within a limit."""
+    if all(getattr(side, "shape", ()) for side in (left, right)) and isinstance(limit, (int, float)):
+        return why_vacuous(left, right, atol=limit)
+    return None
+
+
 def why_loose(side: Any, rtol: Any = None, atol: Any = None, **more: Any) -> str | None:
     """The same of its tolerance alone, where no more than one side is at hand."""
     rtol, atol = more.get("rel_tol", rtol), more.get("abs_tol", atol)

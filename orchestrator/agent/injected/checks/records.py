@@ -10,8 +10,9 @@ import builtins
 import os
 import sys
 
+from ..frames import local
 from ..stage import test_around
-from .comparisons import is_list_of_truths
+from .comparisons import is_list_of_truths, why_wide
 from .due import Due
 from .marking import Marking
 from .seen import Seen
@@ -265,6 +266,10 @@ class Checks:
                 now.called[spec] = self._stand_ins.replaced(spec, frame)
         elif mark[0] == "pair":
             why = self._stand_ins.are_one(mark[1], mark[2], frame)
+            if why is not None:
+                now.vacuous.append(why)
+        elif mark[0] == "apart":
+            why = why_wide(local(frame, mark[1]), local(frame, mark[2]), mark[3])
             if why is not None:
                 now.vacuous.append(why)
         elif mark[0] == "through":  # the next time it is asked anew

@@ -6,7 +6,7 @@ import sys
 from sys import _getframe, exc_info  # bound here: a test may replace them while this is called
 
 from ..frames import drops_result
-from .comparisons import why_loose, why_vacuous
+from .comparisons import why_loose, why_vacuous, why_wide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ class Seen(type):
     def compared_with(cls, side: Any, **options: Any) -> None:
         """Look at one side of a comparison that has held."""
         why = why_loose(side, **options)
+        if why:
+            cls.checks.now.vacuous.append(why)
+
+    def apart(cls, left: Any, right: Any, limit: Any) -> None:
+        why = why_wide(left, right, limit)
         if why:
             cls.checks.now.vacuous.append(why)
 

@@ -96,7 +96,7 @@ class StandIns:
         code = value.__code__ if type(value) is FunctionType else None
         known = self._judged.get(spec)
         if known is None or known[0] is not value or known[1] is not code:
-            known = self._judged[spec] = (value, code, self._judge(_absolute(spec[2], frame), value))
+            known = self._judged[spec] = (value, code, self._judge(_absolute(spec[2], frame) or _dotted(spec), value))
         return known[2]
 
     def checks_nothing(self, spec: Spec, way: str, frame: FrameType) -> str | None:
@@ -118,7 +118,7 @@ class StandIns:
             if called[1] == "asserted" and isinstance(value, FunctionType) and value.__code__.co_flags & _GENERATES:
                 return f"what {_dotted(called[0])} returns is a generator, or a coroutine, and true"
             bare = _bare(value)
-            if called[1] == "bare" and isinstance(bare, _CODE):
+            if called[1] == "bare" and _is_code(bare):
                 return f"{_dotted(called[0])} is asserted itself, and not called"
             code = _own_code(bare)
             if code is not None and self._is_of_tests(code.co_filename) and _is_constant(code):
@@ -184,7 +184,8 @@ class StandIns:
         if kept is not None and kept[0] is value:
             return ("" if kept[1] is _own_code(value) else f"the code of {origin} was replaced") or self._genuine(value)
         if _is_mock(value):
-            is_spy = _wraps(value) or (kept is not None and _leads_to(value.side_effect, kept[0]))
+            calls = value.side_effect
+            is_spy = _wraps(value) or (callable(calls) if kept is None else _leads_to(calls, kept[0]))
             return None if is_spy else f"{origin} is a mock"
         code = code_behind(value)
         if kept is not None and _leads_to(value, kept[0]):
@@ -371,6 +372,14 @@ def _bare(value: Any) -> Any:
             break
         value = inner
     return value
+
+
+def _is_code(value: Any) -> bool:
+    """What can be called, and is true; numpy's functions are of kinds of their own."""
+    if isinstance(value, _CODE):
+        return True
+    is_named = callable(value) and isinstance(getattr(value, "__name__", None), str)
+    return is_named and not any(hasattr(type(value), name) for name in ("__bool__", "__len__"))
 
 
 def _is_partial(value: Any) -> bool:

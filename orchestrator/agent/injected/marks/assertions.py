@@ -30,6 +30,7 @@ from .callees import Callees
 from .counterparts import must_not_raise
 from .facts import Facts, Function
 from .nodes import (
+    APART,
     ASSERTED,
     CALLED,
     COMPLETED,
@@ -227,7 +228,7 @@ class _Marker:
             after.append(seen_mark(node, (ASSERTED,), test))
         elif isinstance(test, ast.Compare) and all(map(statements.is_slice, (test.left, test.comparators[0]))):
             after.append(call_seen(node, "compared_slices", test.left, test.comparators[0]))
-        return [], [*made_up, *after, *self._one_function(node, test)]
+        return [], [*made_up, *after, *self._one_function(node, test), *self._limited(node, test)]
 
     def _made_up(self, node: ast.stmt, value: ast.expr) -> list[ast.stmt]:
         """What looks whether a mock made up the method that a test takes for an assertion: `m.called_once_with(1)`."""
@@ -376,7 +377,25 @@ class _Marker:
         if not (isinstance(asked, ast.Compare) and len(asked.ops) == 1 and isinstance(asked.ops[0], _ORDERS)):
             return []
         sides = (asked.left, asked.comparators[0])
-        return [call_seen(node, "ordered", *sides)] if all(map(statements.is_plain, sides)) else []
+        return [call_seen(node, "ordered", *sides)] if all(map(statements.may_measure_again, sides)) else []
+
+    def _limited(self, node: ast.Assert, test: ast.expr) -> list[ast.stmt]:
+        """What compares the limit of a difference with the size of the data: `assert (a - b).abs().max() < 1e3`. What a
+        name was made of may be gone by now.
+        """
+        asked = statements.limited(test)
+        if asked is None:
+            return []
+        size, limit = asked
+        apart = self._callees.difference(size)
+        if apart is None or not all(map(statements.is_plain, (*apart, limit))):
+            return []
+        if not self._callees.is_named(size):
+            return [call_seen(node, "apart", *apart, limit)]
+        left, right = map(statements.measured, apart)
+        if isinstance(left, ast.Name) and isinstance(right, ast.Name):
+            return [seen_mark(node, (APART, left.id, right.id), limit)]
+        return []
 
     def _went_through(self, node: ast.Assert, test: ast.expr) -> list[ast.stmt]:
         """What looks whether there was anything for `all(... for ... in ...)` to go through, or `not any(...)`: a mark

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from itertools import combinations
 
+from ..source.statements import measured
 from ..source.syntax import SETS, called, ids_in, targets_of, walked
 
 TYPE_CHECKING = False
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     Spec = Tuple[str, str, str]
     """Of what is called `a.b.c`: the name a, the attributes "b.c", and what the file has imported it as ("" if it has
     not): "pkg.a.b.c", relative with dots in front."""
+
+
+_MOCKS = ("Mock", "MagicMock", "AsyncMock")
 
 
 class Callees:
@@ -28,7 +32,7 @@ class Callees:
         self._from: dict[str, frozenset[Spec]] = {}
         self._made: dict[str, Spec] = {}
         self._copies: dict[str, str] = {}
-        self._results: dict[str, tuple[ast.Call, set[str]]] = {}  # by names, each with the names in it
+        self._results: dict[str, tuple[ast.expr, set[str]]] = {}  # by names, each with the names in it
         self.has_own = False
 
     def begin(self) -> None:
@@ -93,10 +97,14 @@ class Callees:
 
     def _about_call(self, node: ast.Call) -> Iterator[Spec]:
         spec = self.spec(node.func)
-        if spec is not None and spec[2] and self._is_own(spec[2]):
+        if spec is not None and ((spec[2] and self._is_own(spec[2])) or self._is_of_mock(spec)):
             yield spec
         else:
             yield from self.about([node.func, *node.args, *(keyword.value for keyword in node.keywords)])
+
+    def _is_of_mock(self, spec: Spec) -> bool:
+        """Whether the function itself has made a mock, and calls that."""
+        return spec[0] in self._made and ".".join(self._made[spec[0]]).rpartition(".")[2] in _MOCKS
 
     def equal_by_class(self, test: ast.expr) -> Iterator[Spec]:
         """What stands on a side of `==` and may have a way of its own to be equal."""
@@ -111,26 +119,24 @@ class Callees:
     # --- two functions that are given the same ---
 
     def note_result(self, node: ast.stmt) -> None:
-        """Remember which call has made what a name stands for, until the name or one of its arguments is set anew."""
+        """Remember which call, or difference, has made what a name stands for, until the name or one of those in it is
+        set anew.
+        """
         if not isinstance(node, SETS):
             return
         targets = targets_of(node)
         if self._results:
             bound = ids_in(*targets)
             self._results = {n: made for n, made in self._results.items() if n not in bound and not bound & made[1]}
-        if isinstance(node.value, ast.Call) and len(targets) == 1 and isinstance(targets[0], ast.Name):
+        if isinstance(node.value, (ast.Call, ast.BinOp)) and len(targets) == 1 and isinstance(targets[0], ast.Name):
             self._results[targets[0].id] = node.value, ids_in(node.value)
 
     def pair(self, test: ast.AST) -> tuple[Spec, Spec] | None:
         """The two functions whose results an expression is about, of which a test has chosen one, if they are given the
         same. Two of other places, as a function and its older name, are meant to be two.
         """
-        calls = []
-        for node in walked(test):
-            if type(node) is ast.Call:
-                calls.append(node)
-            elif type(node) is ast.Name and node.id in self._results:
-                calls.append(self._results[node.id][0])
+        found = (self._made_by(node) if isinstance(node, ast.Name) else node for node in walked(test))
+        calls = [node for node in found if isinstance(node, ast.Call)]
         if len(calls) < 2:
             return None
         made = [(self.spec(call.func), call) for call in calls if call.args]
@@ -140,6 +146,21 @@ class Callees:
             if (one[2] == other[2] or not one[2] or not other[2]) and _given(a) == _given(b):
                 return one, other
         return None
+
+    def difference(self, size: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+        """The two things of whose difference an expression, or what it names, is the size."""
+        node = measured(size)
+        while isinstance(node, ast.Name) and node.id in self._results:
+            node = measured(self._made_by(node))
+        is_one = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)
+        return (node.left, node.right) if is_one else None  # type: ignore[attr-defined]
+
+    def is_named(self, size: ast.expr) -> bool:
+        """Whether an expression is the size of what a name stands for that was made before."""
+        return isinstance(measured(size), ast.Name)
+
+    def _made_by(self, name: ast.Name) -> ast.expr:
+        return self._results[name.id][0] if name.id in self._results else name
 
     # --- copies ---
 

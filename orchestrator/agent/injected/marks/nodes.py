@@ -22,8 +22,10 @@ COMPLETED = "!"
 ENTERED = "*"
 """Before the key of an `all`, or an `any`, that had an element to look at."""
 CALLED, VACUOUS, RETURNED, PAIR, THROUGH, ASSERTED = "called", "vacuous", "returned", "pair", "through", "asserted"
+APART = "apart"
 """Begin marks that say which functions were called, why an assertion cannot fail, what has not failed the test, which
-two functions are compared, that all elements were looked at, and what a name stands for that is asserted."""
+two functions are compared, that all elements were looked at, what a name stands for that is asserted, and by which
+names two things are called that a limit is to keep together."""
 
 _OPERATORS = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
 JUMPS = (ast.Return, ast.Break, ast.Continue)
@@ -52,12 +54,12 @@ def constant(value: object) -> ast.Constant:
     return ast.Constant(value)  # type: ignore[arg-type, unused-ignore]
 
 
-def seen_mark(at: ast.stmt, key: object, *values: ast.Name) -> ast.stmt:
+def seen_mark(at: ast.stmt, key: object, *values: ast.expr) -> ast.stmt:
     return ast.Expr(is_seen(at, key, *values), **place_of(at))
 
 
-def is_seen(at: ast.stmt, key: Any, *values: ast.Name) -> ast.expr:
-    """A mark, with what some names stand for where it is; not by a call, as `compared` is, for it may be compiled."""
+def is_seen(at: ast.stmt, key: Any, *values: ast.expr) -> ast.expr:
+    """A mark, with what some expressions come to there; not by a call, as `compared` is, for it may be compiled."""
     function, seen = ast.Name(ISINSTANCE, _LOAD), ast.Name(SEEN, _LOAD)
     parts = [constant(part) for part in key] if values else []
     made = ast.Tuple([*parts, *values], _LOAD) if values else constant(key)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     Constants = Mapping[str, object]  # names that are bound once, to a literal
 
+LIST_OF_TRUTHS = "a list of truths is asserted, which is true whatever they are"
 _NOTHING: Any = object()
 _DISPLAYS = (ast.Tuple, ast.List, ast.Set)
 _FRESH = (ast.List, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp, ast.Lambda, ast.GeneratorExp)
@@ -91,6 +92,8 @@ class _Truth:
             return None
         if self._literal(test) is not _NOTHING:
             return "a constant is asserted"
+        if isinstance(test, ast.ListComp):
+            return LIST_OF_TRUTHS
         if isinstance(test, ast.Compare) and any(_same(test.left, right) for right in test.comparators):
             return "one thing is compared with itself"
         return "what is asserted cannot be false"
@@ -126,6 +129,10 @@ class _Truth:
         return bool(node.elts)
 
     _of_Tuple = _of_List = _of_Set = _of_display
+
+    def _of_ListComp(self, node: ast.ListComp) -> bool | None:
+        """`[a == b for ...]`, where `all` of it was meant."""
+        return isinstance(node.elt, ast.Compare) or called(node.elt) in _COMPARISONS or None
 
     def _of_Dict(self, node: ast.Dict) -> bool | None:
         return None if node.keys and all(key is None for key in node.keys) else bool(node.keys)

@@ -79,6 +79,8 @@ class End:
             self._look_at_end_of(error)
         elif error is not None:
             code = _of_the_target(error, code)
+        elif not code:
+            self._look_at_alarm()
         if code & 0xFF:
             self._tell(code)
         else:
@@ -93,6 +95,22 @@ class End:
                 self._exits(error.code)
             else:
                 self._dies(error)
+
+    def _look_at_alarm(self) -> None:
+        """Tell where it ends in its handler of a signal that it has asked for: what it was about to do is cut off."""
+        signals: Any = sys.modules.get("signal")
+        handler = signals and signals.getsignal(signals.SIGALRM)
+        frame = outside(_getframe(1))
+        while frame is not None and frame.f_code is not getattr(handler, "__code__", None):
+            frame = frame.f_back
+        if frame is not None and self._is_of_tree(frame):
+            file = os.path.relpath(frame.f_code.co_filename, self._folders[0])
+            self._notes.add(doubt=f"it ended with 0 in its handler of SIGALRM ({file} line {frame.f_lineno})")
+
+    def is_of_stage(self) -> bool:
+        """Whether no other program than a shell has started this process."""
+        parents = above(self._agent)[:1]
+        return any(pid == self._agent or name in _SHELLS for pid, name in parents)
 
     def ended_inside(self, code: int) -> None:
         """A program that a library runs has ended this way: so does this process, unless it hides that."""

@@ -149,7 +149,10 @@ class Lost:
             hold(unentered, context)
 
     def _has_expected(self, frame: FrameType, met: object, context: Any, kind: Any, error: Any, traceback: Any) -> None:
-        if met:
+        if met and _expects_anything(context) and traceback.tb_next is None and _is_own_mistake(error):
+            said = f"{type(error).__name__}: {error}"[:200]
+            self._checks.now.vacuous.append(f"a mistake of the test is taken for the exception expected: {said}")
+        elif met:
             self._checks.note_raised(frame)
         if met and isinstance(error, AssertionError) and not _expects_assertion(context):
             while traceback.tb_next is not None and not _is_of_check(traceback.tb_next.tb_frame):
@@ -225,12 +228,25 @@ def _is_of_check(frame: FrameType) -> bool:
     return is_of(frame, OWN, "unittest", "numpy", "torch", "pandas")
 
 
+def _is_own_mistake(error: BaseException) -> bool:
+    """Whether a name, or what a module or a function was to have, is not there: of what a test raises itself."""
+    is_absent = isinstance(error, AttributeError) and str(error).startswith(("module '", "'function' object"))
+    return is_absent or isinstance(error, NameError)
+
+
+def _expects_anything(context: Any) -> bool:
+    return any(kind in (Exception, BaseException) for kind in _expected_by(context))
+
+
 def _expects_assertion(context: Any) -> bool:
     """Whether it is an AssertionError that is expected, and not just any exception."""
+    return any(isinstance(kind, type) and issubclass(kind, AssertionError) for kind in _expected_by(context))
+
+
+def _expected_by(context: Any) -> tuple[object, ...]:
     names = ("expected_exceptions", "expected_exception", "expected")
     expected = next((getattr(context, name) for name in names if hasattr(context, name)), ())
-    kinds = expected if isinstance(expected, tuple) else (expected,)
-    return any(isinstance(kind, type) and issubclass(kind, AssertionError) for kind in kinds)
+    return expected if isinstance(expected, tuple) else (expected,)
 
 
 def _sentence(where: str, error: BaseException) -> str:

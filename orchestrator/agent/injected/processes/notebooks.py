@@ -1,6 +1,10 @@
-"""Cells of notebooks that raise, and commands in them that fail: the kernel goes on, and so may who runs it."""
+"""Cells of notebooks that raise, and commands in them that fail: the kernel goes on, and so may who runs it. And
+kernels that ran none, as where all cells are tagged to be skipped.
+"""
 
 from __future__ import annotations
+
+import atexit
 
 from ..hooks import watch
 from ..stage import test_around
@@ -12,6 +16,7 @@ if TYPE_CHECKING:
 
     from ..stage import Notes
 
+_OF_KERNELS = "ZMQInteractiveShell"
 _ASKS = "_exit_code"  # of the last command, in IPython
 
 
@@ -20,6 +25,7 @@ class Notebooks:
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
+        self._ran = 0  # cells
         self.after_import: dict[str, Callable[[ModuleType], None]] = {"IPython.core.interactiveshell": self._watch}
 
     def _watch(self, module: Any) -> None:
@@ -27,9 +33,16 @@ class Notebooks:
 
     def _register(self, frame: object, result: object, shell: Any) -> None:
         shell.events.register("post_run_cell", lambda result: self._look_at(result, shell.user_ns))
+        if type(shell).__name__ == _OF_KERNELS and test_around() is None:
+            atexit.register(self._tell_if_none_ran)
+
+    def _tell_if_none_ran(self) -> None:
+        if not self._ran:
+            self._notes.add(doubt="a notebook's kernel ended, and had run no cell")
 
     def _look_at(self, result: Any, names: Any) -> None:
         """At a cell that has run; of its commands the last one is known."""
+        self._ran += 1
         if test_around() is not None:
             return
         error = result.error_before_exec or result.error_in_exec

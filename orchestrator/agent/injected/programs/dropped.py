@@ -32,6 +32,7 @@ _MARKS = "@nsa_pod_program"
 _SUSPICIOUS = (b"allclose(", b"gradcheck(", b"equal(", b"assert (", b"assert(")
 _ASSERTING = (b"assert ", b"assert(")
 _CATCHING = (b"except:", b"except Exception", b"AssertionError", b"BaseException")
+_SIZES = (b"abs(", b"norm(")
 _CODES = (b"-", *(b"%d" % digit for digit in range(1, 10)))
 
 
@@ -126,6 +127,20 @@ class Programs:
             self._doubt(f"{name} came out false, and nothing depends on it", file, line)
         return value
 
+    def exceeds(self, value: Any, bad: bool, file: str, line: int) -> Any:
+        """A difference that is held to a limit, of which no more than words are made. One of several is nothing, as in
+        a mask.
+        """
+        is_one = isinstance(value, bool) or getattr(value, "shape", None) in ((), (1,))
+        if is_one and _is_false(value) is not bad:
+            self._doubt("a difference exceeded its limit, and nothing depends on it", file, line)
+        return value
+
+    def leaves(self, file: str, line: int) -> None:
+        """The program is left before its assertions; a rank of several leaves these to another one."""
+        if self._end.is_of_stage():
+            self._doubt("it was left before its assertions", file, line)
+
     def asserts(self, value: Any, file: str, line: int) -> Any:
         """The first item of a tuple, which is always true."""
         try:
@@ -212,6 +227,10 @@ def _may_drop(source: bytes) -> bool:
     if any(word in source for word in _SUSPICIOUS):
         return True
     if any(word in source for word in _CATCHING) and any(word in source for word in _ASSERTING):
+        return True
+    if any(word in source for word in _SIZES) and any(order in source for order in (b" < ", b" > ", b" <= ", b" >= ")):
+        return True
+    if b"assert" in source and any(word in source for word in (b"return", b"exit", b"SystemExit")):
         return True
     lines = [line.strip() for line in source.split(b"\n")]
     if any(line.endswith((b"exit", b"quit")) for line in lines):

@@ -5,14 +5,20 @@ from __future__ import annotations
 import ast  # this module is imported where a program is read
 import warnings
 
-from ..source.statements import COMPARES, compares, makes_exception, raises
+from ..source.statements import COMPARES, compares, is_check, makes_exception, raises
 from ..source.syntax import LOOPS, called, ids_in, imports, name_of, parsed, within
 from ..source.uses import Program
+from .left_early import left_early
+from .limits import held_to_limits, looked_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
-    from typing import Any, Iterable, Iterator, Sequence
+    from typing import Any, Dict, Iterable, Iterator, Sequence, Tuple
+
+    from .left_early import Leave
+
+    Limits = Dict[int, Tuple[ast.expr, bool]]
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _FAILING = frozenset(("AssertionError", "Exception", "BaseException"))
@@ -53,16 +59,22 @@ class _Marker(ast.NodeTransformer):
         ends = (s.value for body in branches for s in body if isinstance(s, ast.Expr) and _names_exit(s.value))
         meant = set(map(id, (*_in_sweeps(nodes), *_that_end_loops(nodes), *_in_lambdas(nodes))))
         compared = [n for n in nodes if compares(n) and called(n) not in _EXACT and id(n) not in meant]
+        limits = {id(n): (n, bad) for n, bad in held_to_limits(nodes) if id(n) not in meant}
         self._ends = set(map(id, ends))
         self._codes = set(map(id, _dropped_codes(module)))
         handlers = list(_catching(nodes))
         dropped: list[ast.AST] = []
         told: list[ast.AST] = []
-        if compared or handlers:
+        leaves: list[Leave] = []
+        if compared or handlers or limits or _may_leave(nodes):
             program = Program(module, nodes, is_main=True)
+            leaves = list(left_early(module, program))
+            limits = dict(_only_told(program, limits))
             dropped = list(_by_words(program, compared))
             told = [node for node in dropped if called(node) in COMPARES and program.is_told(node)]
             handlers = [handler for handler in handlers if not program.reacts(handler.body, set())]
+        self._leaves = leaves
+        self._limits = {key: bad for key, (_, bad) in limits.items()}
         self._dropped = set(map(id, dropped))
         self._handlers = set(map(id, handlers))
         self._doubtful = set(map(id, (*_negated(nodes), *_repeated(nodes), *told)))
@@ -71,6 +83,9 @@ class _Marker(ast.NodeTransformer):
     def mark(self, *, begins: bool) -> bool:
         """Whether there was something to mark."""
         self.visit(self._module)
+        for block, leave in self._leaves:
+            mark = self._call("leaves", leave, ast.Constant(self._path), ast.Constant(leave.lineno))
+            block.insert(block.index(leave), ast.copy_location(ast.Expr(mark), leave))
         if begins and self._has_marked:
             body = self._module.body
             place = next(i for i, node in enumerate(body) if not _comes_first(node))
@@ -98,7 +113,18 @@ class _Marker(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        return self._compared(node) if id(node) in self._dropped else node
+        return self._compared(node) if id(node) in self._dropped else self._limited(node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        return self._limited(node)
+
+    def _limited(self, node: ast.expr) -> ast.expr:
+        bad = self._limits.get(id(node))
+        if bad is None:
+            return node
+        place = ast.Constant(self._path), ast.Constant(node.lineno)
+        return self._call("exceeds", node, node, ast.Constant(bad), *place)
 
     def visit_Expr(self, node: ast.Expr) -> ast.Expr:
         value = node.value
@@ -127,6 +153,22 @@ class _Marker(ast.NodeTransformer):
         if items and not isinstance(items[0], ast.Starred):  # it stays a tuple, of which Python warns
             items[0] = self._told("asserts", items[0])
         return node
+
+
+def _only_told(program: Program, limits: Limits) -> Iterator[tuple[int, tuple[ast.expr, bool]]]:
+    """Limits of which the program makes no more than words, and that it does not also test, wider or narrower."""
+    told = set(map(id, _by_words(program, (node for node, _ in limits.values()))))
+    tested = looked_at(node for key, (node, _) in limits.items() if key not in told)
+    for key, (node, bad) in limits.items():
+        if key in told and tested.isdisjoint(looked_at([node])):
+            yield key, (node, bad)
+
+
+def _may_leave(nodes: Sequence[ast.AST]) -> bool:
+    """Whether there are both a way out and an assertion."""
+    return any(isinstance(n, ast.Assert) or is_check(called(n)) for n in nodes) and any(
+        isinstance(n, ast.Return) or "xit" in name_of(n) for n in nodes
+    )
 
 
 def _by_words(program: Program, compared: Iterable[ast.AST]) -> Iterator[ast.AST]:
@@ -163,7 +205,13 @@ def _in_sweeps(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
                 yield node
 
 
+def _may_judge(node: ast.AST) -> bool:
+    return compares(node) or isinstance(node, ast.Compare) or called(node) in ("all", "any")
+
+
 def _tolerances(call: Any) -> list[ast.expr]:
+    if isinstance(call, ast.Compare):
+        return [call.left, *call.comparators]
     return [*call.args[2:], *(k.value for k in call.keywords if k.arg in ("atol", "rtol"))]
 
 
@@ -178,7 +226,7 @@ def _that_end_loops(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
             ends += [loop.test] if isinstance(loop, ast.While) else []
             names = ids_in(*ends)
             sets = [n.value for n in inside if isinstance(n, ast.Assign) and not names.isdisjoint(ids_in(*n.targets))]
-            yield from (node for each in (*ends, *sets) for node in ast.walk(each) if compares(node))
+            yield from (node for each in (*ends, *sets) for node in ast.walk(each) if _may_judge(node))
 
 
 def _leaves_where_true(node: ast.If) -> bool:
@@ -190,7 +238,7 @@ def _in_lambdas(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
     """Whoever calls them has their results."""
     for function in nodes:
         if isinstance(function, ast.Lambda):
-            yield from filter(compares, ast.walk(function))
+            yield from filter(_may_judge, ast.walk(function))
 
 
 def _negated(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:

@@ -26,6 +26,8 @@ _CONVERTS = (
     "float", "double", "half", "bfloat16", "cpu", "detach", "numpy", "contiguous", "to", "item", "view", "reshape",
     "flatten", "ravel", "squeeze", "unsqueeze", "transpose", "permute",
 )  # fmt: skip
+# They calculate from what they are called on, or given, no more than its size.
+_MEASURES = ("abs", "absolute", "fabs", "max", "amax", "mean", "float")
 TELLS = ("print", "log", "debug", "info", "warning", "warn", "error", "exception", "print_exc", "sleep", "write")
 _OBSERVES = ("catch_warnings", "errstate", "suppress")
 """What is done in a `with` of these is done for more than its result."""
@@ -190,6 +192,37 @@ def is_slice(node: ast.expr) -> bool:
 
 def _is_literal_or_name(node: ast.expr) -> bool:
     return isinstance(node, (ast.Name, ast.List, ast.Tuple)) and not any(isinstance(n, ast.Call) for n in walked(node))
+
+
+def limited(test: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """What an asserted expression, or all of its elements, must not exceed, and the limit."""
+    if called(test) == "all":
+        arguments = test.args  # type: ignore[attr-defined]
+        test = arguments[0] if arguments else getattr(test.func, "value", test)  # type: ignore[attr-defined]
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return None
+    left, right = test.left, test.comparators[0]
+    if isinstance(test.ops[0], (ast.Lt, ast.LtE)):
+        return left, right
+    return (right, left) if isinstance(test.ops[0], (ast.Gt, ast.GtE)) else None
+
+
+def measured(node: ast.expr) -> ast.expr:
+    """That of which an expression is no more than the size: `a - b` of `(a - b).abs().max().item()`."""
+    while isinstance(node, ast.Call) and called(node) in (*_MEASURES, *_CONVERTS) and len(node.args) < 2:
+        inner = node.args[0] if node.args else getattr(node.func, "value", None)
+        if inner is None:
+            break
+        node = inner
+    return node
+
+
+def may_measure_again(node: ast.expr) -> bool:
+    """Whether it is plain, or no more than the size of what is, or of a difference of two such."""
+    inner = measured(node)
+    if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Sub):
+        return may_measure_again(inner.left) and may_measure_again(inner.right)
+    return is_plain(inner)
 
 
 def is_plain(node: ast.AST) -> bool:

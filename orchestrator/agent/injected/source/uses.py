@@ -35,6 +35,7 @@ _TELLING = frozenset((
 ))  # fmt: skip
 _COLLECTING = ("append", "add", "update", "extend", "insert", "setdefault")
 _EXITS = ("exit", "quit", "_exit")
+_ENDINGS = ("poll", "returncode", "exitcode")
 _STREAMS = frozenset(("stdout", "stderr"))
 _PASSES = ("subprocess", "os", "runpy", "asyncio", "pty", *IMPORTING)  # they catch none of what they run
 _programs: dict[str, Program | None] = {}
@@ -146,13 +147,23 @@ class Program:
         if isinstance(statement, ast.If) and self._leaves_out(statement, seen):
             return True
         if isinstance(statement, (ast.If, ast.While)):
-            ended = isinstance(statement.test, ast.Compare) and isinstance(statement.test.ops[0], (ast.Is, ast.IsNot))
-            return not ended and self.reacts([*statement.body, *statement.orelse], seen)
+            block = [*statement.body, *statement.orelse]
+            return not self._asks_whether_ended(statement.test) and self.reacts(block, seen)
         if isinstance(statement, (ast.For, ast.AsyncFor)):
             return self.reacts(statement.body, seen)
         if isinstance(statement, ast.Return):
             return self._is_returned(statement, seen)
         return True
+
+    def _asks_whether_ended(self, test: ast.expr) -> bool:
+        """Whether it asks no more of a process than whether it has ended: `p.poll() is None`."""
+        if not (isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Is, ast.IsNot))):
+            return False
+        made: list[ast.AST | None] = [test.left]
+        if isinstance(test.left, ast.Name):
+            sets = (s for s in self._nodes if isinstance(s, SETS))
+            made = [s.value for s in sets if test.left.id in map(name_of, targets_of(s))]
+        return any((called(node) or name_of(node)) in _ENDINGS for node in made)
 
     def _leaves_out(self, statement: ast.If, seen: set[str]) -> bool:
         """Whether it goes on to the next turn of a loop, or ends that, past what sets something that others need."""

@@ -175,7 +175,18 @@ def test_an_assertion_error_that_is_dropped_is_said(checks: Checks, body: str, l
 
 _LOOSE = "the tolerance, 9, is not below the data's own size, 1"
 _TRUTHS = "a list of truths is asserted, which is true whatever they are"
+_MISTAKE = "a mistake of the test is taken for the exception expected: {}"
 _NAN = "NaN is compared, which is never larger nor smaller"
+
+
+def watch_raises(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at what the pytest of this process expects to be raised, as long as the test takes."""
+    module = sys.modules[pytest.raises.__module__]
+    name = "RaisesExc" if hasattr(module, "RaisesExc") else "RaisesContext"
+    context = getattr(module, name)
+    monkeypatch.setattr(context, "__exit__", context.__exit__)
+    lost = Lost(checks, End(Config("tree=/tree\n"), checks.notes))
+    lost.after_import["_pytest.raises"](type("module", (), {name: context}))
 
 
 @pytest.mark.parametrize(
@@ -213,9 +224,41 @@ _NAN = "NaN is compared, which is never larger nor smaller"
         ("error = np.array([np.nan])\n    if error.item() > 1e-3: pytest.fail('wrong')", _NAN),
         ("error = np.float32(0)\n    assert not error > 1e-3", None),
         ("errors = np.array([0.0, 0.1])\n    assert not errors[1] > 1", None),
+        ("d = np.full(3, np.nan)\n    assert not (np.abs(d).max() > 1e-6)", _NAN),
+        ("assert [n == 3.0 for n in three()]", _TRUTHS),
+        ("assert [n for n in three() if n == 3.0]", None),
+        ("assert np.allclose", "np.allclose is asserted itself, and not called"),
+        ("assert np.isfinite", "np.isfinite is asserted itself, and not called"),
+        ("assert np.float64(3)", None),
+        ("a, b = np.ones(3), three()\n    assert np.abs(a - b).max() < 9", _LOOSE),
+        ("a, b = np.ones(3), three()\n    assert np.max(np.abs(a - b)) <= 9", _LOOSE),
+        ("a, b = np.ones(3), three()\n    assert (np.abs(a - b) < 9).all()", _LOOSE),
+        (
+            "a, b = np.ones(3), three()\n    err = np.abs(a - b)\n    worst = float(err.max())\n    assert 9 > worst",
+            _LOOSE,
+        ),
+        ("a, b = np.ones(3), three()\n    err = (a - b).max()\n    del a\n    assert err < 9", None),
+        ("a, b = np.ones(3), three()\n    err = (a - b).max()\n    a = np.full(3, 99.0)\n    assert err < 9", None),
+        ("a, b = np.ones(3), three()\n    assert ((a - b) / b).max() < 9", None),
+        ("a, b = np.ones(3), three()\n    assert np.abs(a - b).sum() < 99", None),
+        ("a, b = np.ones(3), three()\n    assert np.abs(a - b).max() < 2.5", _LOOSE.replace("9", "2.5")),
+        ("a, b = three(), three() + 1e-3\n    assert np.abs(a - b).max() < 1e-2", None),
+        ("a, b = np.zeros(3), np.zeros(3)\n    assert np.abs(a - b).max() < 1e-2", None),
+        ("a, b = 1.0, 3.0\n    assert abs(a - b) < 9", None),  # numbers: seconds, say
+        ("with pytest.raises(Exception): undefined(3)", _MISTAKE.format("NameError: name 'undefined' is not defined")),
+        (
+            "with pytest.raises(Exception): three.run()",
+            _MISTAKE.format("AttributeError: 'function' object has no attribute 'run'"),
+        ),
+        ("with pytest.raises(NameError): undefined(3)", None),
+        ("with pytest.raises(Exception): three(1, 2)", None),
+        ("with pytest.raises(Exception): helper.__code__.co_name = 3", None),
     ],
 )
-def test_a_check_that_cannot_fail_is_named(checks: Checks, body: str, why: str | None) -> None:
+def test_a_check_that_cannot_fail_is_named(
+    checks: Checks, monkeypatch: pytest.MonkeyPatch, body: str, why: str | None
+) -> None:
+    watch_raises(checks, monkeypatch)
     source = """import pytest
     import numpy as np
     def three(n=1): return np.full(3, 3.0)

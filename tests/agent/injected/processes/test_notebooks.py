@@ -82,3 +82,23 @@ def test_what_a_test_runs_is_its_affair(
     monkeypatch.setenv(TEST_VARIABLE, "test_a")
     shell.run("assert 0", AssertionError())
     assert told() == []
+
+
+@pytest.mark.parametrize(("name", "cells", "doubts"), [
+    ("ZMQInteractiveShell", 0, 1), ("ZMQInteractiveShell", 1, 0), ("TerminalInteractiveShell", 0, 0),
+])  # fmt: skip
+def test_a_kernel_that_ran_no_cell_is_a_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, cells: int, doubts: int
+) -> None:
+    monkeypatch.delenv(TEST_VARIABLE, raising=False)
+    at_exit: list[Callable[[], None]] = []
+    monkeypatch.setattr("atexit.register", at_exit.append)
+    kind: Any = type(name, (Shell,), {})
+    notes = Notes(str(tmp_path / "notes"))
+    Notebooks(notes).after_import["IPython.core.interactiveshell"](SimpleNamespace(InteractiveShell=kind))
+    shell = kind()
+    for _ in range(cells):
+        shell.run("x = 1")
+    for leave in at_exit:
+        leave()
+    assert notes.since(0).count(b"had run no cell") == doubts

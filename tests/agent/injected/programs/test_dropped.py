@@ -19,6 +19,7 @@ SITE = """
 import json
 from orchestrator.agent.injected.programs.dropped import Programs
 class Told:
+    def is_of_stage(self): return True
     def ended_inside(self, code): self._tell("main", code)
     def note(self, name, code, file, line, *, call): self._tell(name, line)
     def add(self, *, doubt): self._tell("doubt", doubt)
@@ -33,6 +34,17 @@ ALLCLOSE = "def allclose(a, b): return a == b\nequal = allclose\n"
 DOUBT = ["doubt", "allclose() came out false, and nothing depends on it (program.py line 3)"]
 JITTED = ["doubt", "what program.py drops is not seen, for it imports numba"]
 CAUGHT = ["doubt", "an AssertionError was caught, and nothing depends on it (program.py line 5)"]
+EXCEEDED = ["doubt", "a difference exceeded its limit, and nothing depends on it (program.py line 2)"]
+MASK = """class Mask:
+    shape = (2,)
+    def __sub__(self, other): return self
+    def __abs__(self): return self
+    def __lt__(self, limit): return self
+    def __bool__(self): return False
+    def all(self): return False
+m = Mask()
+"""
+EARLY = "def main():\n    if 1 < 2:\n        {}\n        return\n    assert 1 < 2\nmain()\n"
 WHERE = """
 import json, sys
 from operator import eq as equal
@@ -136,6 +148,34 @@ def seen(tmp_path: Path, source: str, *argv: str) -> tuple[str, list[list[object
         ("try:\n    assert 1 < 2\n    int('a')\nexcept Exception: print('no number')\n", []),
         ("import unittest\ntry:\n    assert 1 < 2\n    unittest.TestCase().fail('a library')\n    1 < 2\n"
          "except Exception: print('elsewhere')\n", []),
+        # A difference and its limit, compared by hand.
+        ("err = abs(3 - 1)\nif err > 1:\n    print('differs')\n", [EXCEEDED]),
+        ("a, b = 3, 1\n" + "print('PASS' if abs(a - b) < 1 else 'FAIL')\n", [EXCEEDED]),
+        ("err = abs(3 - 1) / abs(1)\nok = err <= 1\nprint('ok' if ok else 'bad')\n", [EXCEEDED]),
+        ("err = max(abs(3 - 1), 0)\nif 1 < err:\n    print('differs')\n", []),  # of what is not known
+        ("err = abs(3 - 2)\nif err > 1:\n    print('differs')\n", []),
+        ("err = abs(3 - 1)\nif err > 1:\n    print('large')\nassert err < 9\n", []),
+        ("err = abs(3 - 1)\nif err > 1:\n    print('large')\n    open('x', 'w')\n", []),
+        ("for x in (5, 3, 1):\n    if abs(x - 1) < 1: print('there')\n", []),
+        ("x, y = 9, 1\nwhile abs(x - y) > 1: x -= 1\nprint(x)\n", []),
+        ("for x in (9, 1):\n    if abs(x - 1) < 1:\n        print(x)\n        break\n", []),
+        ("began, now = 1, 9\nif now - began > 5: print('slow')\n", []),  # no size of it
+        ("if abs(3) > 1: print('large')\n", []),
+        (MASK + "near = abs(m - m) < 3\nprint(near)\n", []),  # of elements
+        (MASK + "near = (abs(m - m) < 3).all()\nprint('near' if near else 'far')\n",
+         [["doubt", EXCEEDED[1].replace("line 2", "line 9")]]),
+        ("def differs(a, b):\n    if abs(a - b) < 1:\n        return None\n    return 'differs'\n"
+         "if differs(1, 9) is None: raise SystemExit(1)\n", []),
+        # Left before its assertions, for no reason but words.
+        (EARLY.format("print('no GPU')"), [["doubt", "it was left before its assertions (program.py line 4)"]]),
+        (EARLY.format("open('x', 'w').write('no GPU')"), []),
+        (EARLY.replace("if 1 < 2", "if 1 > 2").format("print('no GPU')"), []),
+        (EARLY.replace("\nmain()", "\ndef other(): main()\nother()").format("print('no GPU')"), []),
+        ("import sys\nif 1 < 2:\n    print('no GPU')\n    sys.exit(0)\nassert 1 < 2\n",
+         [["doubt", "it was left before its assertions (program.py line 4)"]]),
+        ("try:\n    import no_such\nexcept ImportError:\n    raise SystemExit\nassert 1 < 2\n",
+         [["doubt", "it was left before its assertions (program.py line 4)"]]),
+        ("import sys\nif 1 < 2:\n    print('no GPU')\n    sys.exit(0)\nif 1 < 2:\n    assert 1 < 2\n", []),
         # What may be meant as it is: told, and not by words that say which way it went.
         (ALLCLOSE + "print('match', allclose(1, 2))\n", [DOUBT]),
         (ALLCLOSE + "print('match' if allclose(1, 2) else 'differ')\n", [["allclose()", 3]]),

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
-from typing import Any, FrozenSet, Iterator, List, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, Tuple
 
 _DIGITS = 5
 _KEPT = 9
@@ -27,6 +28,7 @@ _OF_OTHERS = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?"
+_NUMBER_ALONE = re.compile(_NUMBER)
 _NUMBERS = re.compile(rf"(?<![\w.]){_NUMBER}(?![\d.])")
 _TOLD = re.compile(
     rf"(?<!\w)([A-Za-z_]\w*)\s*[=:]\s*({_NUMBER})(?![\d.])|(?<![\w.])({_NUMBER})\s*{_UNITS}(?!\w)", re.IGNORECASE
@@ -37,6 +39,28 @@ _CELLS = re.compile(r"[,;|\t]")
 
 def measured(text: str, *, of_statistics: bool) -> FrozenSet[str]:
     """The figures in a text that say what was measured; `of_statistics` is one of a program for benches."""
+    found = _told(text)
+    named = (number for name, number in found if _is_measured(name, of_statistics=of_statistics))
+    return frozenset(filter(None, map(_significant, named)))
+
+
+def by_name(text: str) -> Dict[str, List[str]]:
+    """All finite numbers in a text, as they are written, by their names, or the last part of one that says enough."""
+    found: Dict[str, List[str]] = {}
+    for name, written in _told(text):
+        number, own = written.strip(), name.rpartition(_WITHIN)[2]
+        if _NUMBER_ALONE.fullmatch(number) and math.isfinite(float(number)):
+            found.setdefault(own if _NAME.search(own) else name.lstrip(_WITHIN), []).append(number)
+    return found
+
+
+def is_measured(name: str) -> bool:
+    """Whether a column, or a key, is of a time or a rate that was measured."""
+    return _is_measured(name, of_statistics=False)
+
+
+def _told(text: str) -> List[Tuple[str, str]]:
+    """What a text tells, by the names that it has for it."""
     found: List[Tuple[str, str]] = []
     documents = _documents(text)
     for document in documents:
@@ -44,8 +68,7 @@ def measured(text: str, *, of_statistics: bool) -> FrozenSet[str]:
     if not documents:
         found += _columns(text)
         found += ((match[1] or "time", match[2] or match[3]) for match in _TOLD.finditer(text))
-    named = (number for name, number in found if _is_measured(name, of_statistics=of_statistics))
-    return frozenset(filter(None, map(_significant, named)))
+    return found
 
 
 def figures(text: str) -> FrozenSet[str]:
@@ -75,7 +98,7 @@ def _documents(text: str) -> List[Any]:
     """What a text holds of JSON, whole or in lines; nothing if it is something else."""
     for parts in ([text], [line for line in text.splitlines() if line.strip()]):
         with contextlib.suppress(ValueError, RecursionError):
-            found = [json.loads(part, parse_float=str) for part in parts]
+            found = [json.loads(part, parse_float=str, parse_int=str) for part in parts]
             if found and all(isinstance(document, (dict, list)) for document in found):
                 return found
     return []

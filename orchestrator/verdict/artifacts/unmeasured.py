@@ -1,0 +1,69 @@
+"""Tables and JSON whose own figures say that nothing was measured: times of 0, one time for every row, speedups of 1.
+
+Each may be honest, where a time is rounded or two sides are one: what such figures say is a doubt.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Iterator, List, Mapping, Optional, Sequence
+
+from orchestrator.shared.files import Refused
+from orchestrator.verdict.artifacts import text, timings
+from orchestrator.verdict.artifacts.asked import kind_of
+from orchestrator.verdict.artifacts.cells import named, shown
+from orchestrator.verdict.artifacts.evidence import asked
+
+if TYPE_CHECKING:
+    from orchestrator.verdict.case import Case
+
+_MOST_BYTES = 1 << 20
+_LEAST_ROWS = 3
+_LEAST_DIGITS = 5
+_SPEEDUP = re.compile(r"speed_?ups?", re.IGNORECASE)
+
+
+def doubts(case: Case) -> Iterator[str]:
+    """Of each artifact that holds figures."""
+    for artifact in asked(case):
+        if kind_of(artifact) is not text.KIND:
+            said = why(_read(case, artifact["path"]))
+            if said:
+                yield f"artifact {artifact['path']} {said}"
+
+
+def _read(case: Case, path: str) -> str:
+    try:
+        with case.open(f"artifacts/{path}") as f:
+            content = f.read(_MOST_BYTES + 1)
+    except (Refused, OSError):
+        return ""
+    return content.decode("utf-8", "replace") if len(content) <= _MOST_BYTES else ""
+
+
+def why(content: str) -> Optional[str]:
+    """Why its figures are none, as a clause."""
+    figures = timings.by_name(content)
+    times = {name: cells for name, cells in figures.items() if timings.is_measured(name) and not _are_sizes(cells)}
+    if times and all(float(cell) <= 0 for cells in times.values() for cell in cells):
+        return f"holds no time or rate above 0 ({_listed(times)})"
+    rows = {name: cells for name, cells in times.items() if len(cells) >= _LEAST_ROWS}
+    if rows and all(len(set(cells)) == 1 and _is_exact(cells[0]) for cells in rows.values()):
+        return f"holds the same times in each row ({_listed(rows)})"
+    speedups = {name: cells for name, cells in figures.items() if _SPEEDUP.search(name)}
+    if speedups and all(float(cell) == 1 for cells in speedups.values() for cell in cells):
+        return f"holds no speedup but 1 ({_listed(speedups)})"
+    return None
+
+
+def _are_sizes(cells: Sequence[str]) -> bool:
+    """Whole numbers, such as those under `S`."""
+    return all(float(cell) == int(float(cell)) > 0 for cell in cells)
+
+
+def _is_exact(cell: str) -> bool:
+    return sum(map(str.isdigit, cell.lower().partition("e")[0].lstrip("0."))) >= _LEAST_DIGITS
+
+
+def _listed(figures: Mapping[str, List[str]]) -> str:
+    return ", ".join(f"{named(name)}: {shown(cells[0])}" for name, cells in list(figures.items())[:3])

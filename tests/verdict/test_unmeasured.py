@@ -1,0 +1,47 @@
+"""Figures that say that nothing was measured, and such as only look like it."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.verdict.artifacts.unmeasured import why
+
+TIMES = "S,ms\n512,{}\n1024,{}\n2048,{}\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (TIMES.format(0.0, "0.00", 0), "no time or rate above 0 (ms: 0.0)"),
+        (TIMES.format(-1, -1, -1), "no time or rate above 0 (ms: -1)"),
+        ('{"ms": 0, "speedup": 0}', "no time or rate above 0 (ms: 0)"),
+        ('{"n": 1, "ms": {"512": 0.0}}\n{"n": 2, "ms": {"512": 0.0}}\n', "no time or rate above 0"),
+        (TIMES.format(0.51234, 0.51234, 0.51234), "the same times in each row (ms: 0.51234)"),
+        ('{"512": {"ms": 0.51234}, "1024": {"ms": 0.51234}, "2048": {"ms": 0.51234}}', "the same times in each row"),
+        ('{"ms": 1.25, "speedup": 1.0}', "no speedup but 1 (speedup: 1.0)"),
+        ("S,ms,speed_up_fwd\n512,0.5,1\n1024,0.6,1.00\n", "no speedup but 1 (speed_up_fwd: 1)"),
+    ],
+)
+def test_figures_that_say_that_nothing_was_measured(content: str, said: str) -> None:
+    assert said in str(why(content))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        TIMES.format(0.0, 0.0, 0.1),
+        TIMES.format(0.5, 0.5, 0.5),  # rounded
+        TIMES.format(0.51234, 0.51234, 0.51235),
+        "S,ms\n512,0.51234\n1024,0.51234\n",
+        "S,ms,compile_s\n512,0.51,12.3456\n1024,0.61,12.3456\n2048,0.71,12.3456\n",
+        "S,ms,baseline_ms\n512,0.51,0\n1024,0.61,0\n2048,0.71,0\n",
+        "S,ms,speedup\n512,0.5,1.0\n1024,0.6,1.5\n",
+        "S,T\n512,3\n1024,3\n2048,3\n",
+        '{"max_err": 0.0, "n": 4}',
+        '{"ms": 1e999}',
+        "nothing\n",
+        "",
+    ],
+)
+def test_figures_that_may_be(content: str) -> None:
+    assert why(content) is None
