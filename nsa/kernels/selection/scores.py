@@ -80,7 +80,7 @@ def scores_of_sums(
     o_i = i_first * 2 + tl.arange(0, C)[:, None, None] * (LANES * 2) + tl.arange(0, LANES * 2)[None, None, :]
     # From two before the row on, loads seem aligned to pairs only: longer vectors would not leave a query in one warp.
     p_x = tl.max_contiguous((p_row - 2)[None, :, None] + (o_i + 2), [1, 2, LANES * 2])
-    if INIT > 0 and LOCAL > 0 and L > D:  # free blocks begin after the row does, and with a token that is seen
+    if (INIT > 0 and LOCAL > 0) and L > D:  # free blocks begin after the row does, and with a token that is seen
         b_x = tl.load(p_x)
     else:  # the token before the block is seen, or the first in it
         is_sum = o_i % 2 == 0
