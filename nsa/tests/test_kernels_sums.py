@@ -15,6 +15,8 @@ from torch import Tensor
 from nsa import blocks, reference
 from nsa.config import NSAConfig
 from nsa.kernels.ranges import fused
+from nsa.kernels.ranges.forward import ranges_forward
+from nsa.kernels.ranges.key_ranges import of_compressed
 from nsa.kernels.selection import select, shares, sums
 from nsa.kernels.tuning.lookup import Tile
 from nsa.tests import sums_twin
@@ -105,6 +107,25 @@ def _halves(names: Iterable[str]) -> list[object]:
 def test_matches_the_oracle(problem: Problem, launches: list[tuple[int, int]]) -> None:
     _judge(problem)
     assert launches == [(0, problem.tokens)]
+
+
+@pytest.mark.parametrize("problem", _halves(["group-of-5", "one-local"]))
+def test_two_numbers_make_each_score(problem: Problem) -> None:
+    """Blocks that are chosen would tell nothing of numbers that are all wrong in the same way."""
+    q, k_cmp = _inputs(problem)
+    config, heads, scale = problem.config, k_cmp.shape[2], problem.dk**-0.5
+    where = of_compressed(q, k_cmp, config, None)
+    lse = ranges_forward(q, k_cmp, k_cmp, where, scale)[1]
+    (share,) = shares.shares_of(problem.tokens, k_cmp.shape[1], config, 1, False)
+    length = shares.row_length(share, k_cmp.shape[1], config, True)
+    rows = torch.zeros(problem.batch, heads, 128 + problem.tokens, length, device=DEVICE)
+    sums._launcher()(q, k_cmp, config, scale, where, lse, rows, share.before, 0, problem.tokens)
+    found = rows[..., share.before :].unflatten(-1, (-1, 2)).double().sum(-1)
+    expected = reference.block_scores(q.double(), k_cmp.double(), config, scale=scale)
+    for b, queries in enumerate(expected):
+        for t, scores in enumerate(queries):
+            free = max(0, t // config.l_sel + 1 - config.local_blocks)  # the others' last token may not be seen
+            torch.testing.assert_close(found[b, :, t, :free], scores[:, :free], rtol=2e-3, atol=2e-3)
 
 
 MANY_BLOCKS = NSAConfig(l=2, d=1, l_sel=2, n_sel=6, w=4)
