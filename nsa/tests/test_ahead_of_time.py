@@ -93,9 +93,10 @@ def test_one_process_compiles_for_each_architecture_in_turn() -> None:
         ("selected", 128, "_backward_selected", 56, 10),
         *(pytest.param("window", dk, "_backward_qkv", 24, 8, marks=pytest.mark.slow) for dk in (64, 192)),
         pytest.param("selected", 64, "_backward_selected", 40, 10, marks=pytest.mark.slow),
+        *(pytest.param("compressed", dk, "_sums", 3 * dk // 16, 3, marks=pytest.mark.slow) for dk in (64, 128, 192)),
     ],
 )
-def test_products_of_the_fused_gradients_are_under_way_together(
+def test_products_of_the_gluon_kernels_are_under_way_together(
     part: str, dk: int, name: str, least: int, most: int
 ) -> None:
     """The compiler may wait for each of them where it cannot follow their registers: correct, at half the speed."""
