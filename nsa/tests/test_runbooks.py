@@ -66,3 +66,15 @@ def test_every_patch_is_planted_by_a_runbook() -> None:
 )
 def test_a_fault_is_planted_in_each_kernel(kernel: str) -> None:
     assert kernel in KILLS
+
+
+def test_what_one_card_has_is_asked_of_no_other() -> None:
+    """Tests that skip themselves on other cards, and kernels in Gluon, are in runbooks that require that card."""
+    tests = {path for path in ROOT.glob("nsa/tests/test_kernels_*.py") if "sm_90 is needed" in path.read_text()}
+    assert len(tests) >= 2
+    for path in sorted((ROOT / "runbooks").glob("*.yaml")):
+        runbook = yaml.safe_load(path.read_text())
+        if "cuda" in runbook.get("requires", ()) and "sm==90" not in runbook["requires"]:
+            for stage in runbook["stages"]:
+                assert not tests & {ROOT / str(word).partition("::")[0] for word in stage["run"]}, stage["name"]
+                assert not [x for x in stage.get("expect", {}).get("kills", ()) if "_gluon:" in x], stage["name"]
