@@ -15,6 +15,7 @@ from nsa.host import to_device
 from nsa.kernels import attention as whole
 from nsa.kernels import rotary
 from nsa.kernels.combine import gated_combine
+from nsa.kernels.common import hopper
 from nsa.kernels.common.launch import VERSION
 from nsa.kernels.common.sizes import pad_group
 from nsa.kernels.compression.mlp import mlp_of_spans
@@ -105,7 +106,7 @@ def gradient(request: Request) -> str:
     if request.operation not in ("compressed", "selected", "window", "attention"):
         return ""
     major, minor = request.capability or (0, 0)
-    target = f"sm_{major}{minor}" if request.capability else fused.INTERPRETER
+    target = f"sm_{major}{minor}" if request.capability else hopper.INTERPRETER
     facts = target, request.dtype, request.dk, request.dv, request.group_size, request.deterministic
     reason = (fused_selected if request.operation == "selected" else fused).against(*facts)
     if reason is not None:

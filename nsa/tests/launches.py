@@ -36,7 +36,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from nsa import NSAConfig, host, library, nsa_attention, nsa_decode, ops, routing
 from nsa.cache import NSACache
 from nsa.kernels import attention, recorded
-from nsa.kernels.common import streams
+from nsa.kernels.common import hopper, streams
 from nsa.kernels.ranges import fused
 from nsa.kernels.selected import fused as fused_selected
 from nsa.kernels.tuning import lookup
@@ -143,7 +143,7 @@ def on(architecture: str) -> Iterator[Driver]:
         mock.patch.object(streams, "fork", found.fork),
         *_without_compiled_parts(found),
     ]
-    for module in (fused, fused_selected) if fused.lacking() is None else ():
+    for module in (fused, fused_selected) if hopper.lacking() is None else ():
         launch = module._launcher()
         patches.append(mock.patch.object(module, "_launcher", lambda launch=launch: launch))
     driver.set_active(found)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from nsa.kernels.ranges import fused
+from nsa.kernels.common import hopper
 from nsa.kernels.tuning import lookup
 from nsa.kernels.tuning.ahead_of_time import PARTS
 from nsa.kernels.tuning.lookup import ARCHITECTURES, SHARED_MEMORY, tiles_of
@@ -85,13 +85,15 @@ def test_one_process_compiles_for_each_architecture_in_turn() -> None:
     assert done.stdout.splitlines() == [f"{architecture} {architecture}" for architecture in ARCHITECTURES]
 
 
-@pytest.mark.skipif(fused.lacking() is not None, reason=str(fused.lacking()))
+@pytest.mark.skipif(hopper.lacking() is not None, reason=str(hopper.lacking()))
 @pytest.mark.parametrize(
     ("part", "dk", "name", "least", "most"),
     [
         ("window", 128, "_backward_qkv", 24, 8),
         ("selected", 128, "_backward_selected", 56, 10),
         *(pytest.param("window", dk, "_backward_qkv", 24, 8, marks=pytest.mark.slow) for dk in (64, 192)),
+        ("window", 128, "_attention", 72, 12),
+        pytest.param("window", 192, "_attention", 96, 12, marks=pytest.mark.slow),
         pytest.param("selected", 64, "_backward_selected", 40, 10, marks=pytest.mark.slow),
         *(pytest.param("compressed", dk, "_sums", 3 * dk // 16, 3, marks=pytest.mark.slow) for dk in (64, 128, 192)),
     ],

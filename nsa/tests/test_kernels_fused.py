@@ -14,6 +14,7 @@ from torch import Tensor
 from nsa import explain_routing, nsa_attention, ops, reference, routing
 from nsa.config import NSAConfig
 from nsa.kernels import attention
+from nsa.kernels.common import hopper
 from nsa.kernels.common.sizes import pad_group
 from nsa.kernels.ranges import fused
 from nsa.kernels.ranges.forward import KeyRanges
@@ -57,7 +58,7 @@ if DEVICE == "cuda":  # several of its tiles
         "long-packed": Problem(SMALL, lengths=(300, 0, 45, 260), kv_heads=2, group_size=4, dk=128, dv=64),
     }
 BACKEND = {"backend": "triton", "strict": True}
-LACKING = fused.lacking
+LACKING = hopper.lacking
 
 
 Run = fused.Run | fused_selected.Run
@@ -70,20 +71,20 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Run, int]]]:
     """
     if DEVICE == "cuda" and torch.cuda.get_device_capability() != (9, 0):
         pytest.skip(f"sm_90 is needed, this is {torch.cuda.get_device_name()}")
-    if DEVICE == "cuda" and fused.lacking():
-        pytest.skip(str(fused.lacking()))
+    if DEVICE == "cuda" and hopper.lacking():
+        pytest.skip(str(hopper.lacking()))
     launches: list[tuple[Run, int]] = []
     if DEVICE == "cpu":
-        monkeypatch.setattr(fused, "INTERPRETER", "sm_90")
+        monkeypatch.setattr(hopper, "INTERPRETER", "sm_90")
         monkeypatch.setattr(fused, "lacking", lambda: None)
         monkeypatch.setattr(fused, "_tile", lambda q: fused.Tile(32, 16, 1, 2))
         monkeypatch.setattr(fused_selected, "TILE", fused.Tile(32, 16, 1, 2))
-        fused._name_of.cache_clear()
+        hopper._name_of.cache_clear()
     for module, twin in ((fused, fused_twin.launch), (fused_selected, fused_twin.launch_selected)):
         launch = twin if DEVICE == "cpu" else module._launcher()
         monkeypatch.setattr(module, "_launcher", partial(_noting, launches, launch))
     yield launches
-    fused._name_of.cache_clear()
+    hopper._name_of.cache_clear()
 
 
 def _noting(launches: list[tuple[Run, int]], launch: Callable[..., None]) -> Callable[..., None]:
@@ -420,9 +421,9 @@ def test_a_triton_that_cannot_compile_it_is_a_reason(monkeypatch: pytest.MonkeyP
     def absent(name: str) -> object:
         raise ImportError(name)
 
-    monkeypatch.setattr(fused, "VERSION", (3, 10))
+    monkeypatch.setattr(hopper, "VERSION", (3, 10))
     assert "Triton 3.6 to 3.9" in (LACKING.__wrapped__() or "")
-    monkeypatch.setattr(fused, "VERSION", (3, 7))
+    monkeypatch.setattr(hopper, "VERSION", (3, 7))
     assert LACKING.__wrapped__() is None
-    monkeypatch.setattr(fused, "import_module", absent)
+    monkeypatch.setattr(hopper, "import_module", absent)
     assert triton.__version__ in (LACKING.__wrapped__() or "")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nsa import blocks, reference
 from nsa.config import NSAConfig
-from nsa.kernels.ranges import fused
+from nsa.kernels.common import hopper
 from nsa.kernels.ranges.forward import ranges_forward
 from nsa.kernels.ranges.key_ranges import of_compressed
 from nsa.kernels.selection import select, shares, sums
@@ -59,8 +59,8 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]
     """First query and number of those whose numbers a launch made. A CPU takes small tiles."""
     if DEVICE == "cuda" and torch.cuda.get_device_capability() != (9, 0):
         pytest.skip(f"sm_90 is needed, this is {torch.cuda.get_device_name()}")
-    if DEVICE == "cuda" and fused.lacking():
-        pytest.skip(str(fused.lacking()))
+    if DEVICE == "cuda" and hopper.lacking():
+        pytest.skip(str(hopper.lacking()))
     launch = sums_twin.launch if DEVICE == "cpu" else sums._launcher()
     found: list[tuple[int, int]] = []
 

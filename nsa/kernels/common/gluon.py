@@ -1,6 +1,6 @@
 """What the Gluon kernels for sm_90 share: tiles to and from memory by TMA, and how products are held.
 
-Gluon changes from one Triton to the next; importing this fails where it is not the one that `fused.lacking` asks for.
+Gluon changes from one Triton to the next; importing this fails where it is not the one that `hopper.lacking` asks for.
 """
 
 from __future__ import annotations

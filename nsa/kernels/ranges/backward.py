@@ -39,7 +39,7 @@ def _backward_q(
     PREC: tl.constexpr, ADD: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """One program: dq of BM // GP tokens of one KV head, written to p_dq or added to it."""
-    i_h, i_b, i_first, i_last, o_g, o_t, m_row = tile_of(T, H, B, N, G, GP, BM)
+    i_h, i_b, i_first, i_last, o_g, o_t, m_row = tile_of(tl.program_id(0), T, H, B, N, G, GP, BM)
     o_row = (i_b * T + o_t) * (H * G) + i_h * G + o_g
     o_q = o_t.to(tl.int64) * s_qt + (i_h * G + o_g).to(tl.int64) * s_qh
     b_q0, b_q1 = load_pair(p_q + i_b * s_qb, o_q, m_row, DK, True)  # [BM, DK]

@@ -1,11 +1,14 @@
 """Attention in which every query reads one range of keys, forward: the window and the compressed branch.
 
 A tile of consecutive tokens reads one range too (`key_ranges`), whose inner part is common to all of them and needs no
-mask.
+mask. On sm_90 a kernel in Gluon takes most of them (`forward_gluon`), and leaves the rest to the one here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -13,25 +16,43 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nsa.kernels.common.hopper import lacking, target_of
 from nsa.kernels.common.launch import launched_in_two_forms
-from nsa.kernels.common.sizes import cdiv, dot_precision, pad_group, rows_last
+from nsa.kernels.common.sizes import cdiv, dot_precision, pad_group, rows_last, split_dim
 from nsa.kernels.common.softmax import add_keys, begin, end, not_a_number, online, only, out_of_range
 from nsa.kernels.common.tiles import LOG2E, dot_rows, load_keys, load_pair, mask_free, store_pair
-from nsa.kernels.common.tma import key_tiles, use_tma
+from nsa.kernels.common.tma import describable, key_tiles, use_tma
 from nsa.kernels.ranges.key_ranges import KeyRanges
-from nsa.kernels.tuning.lookup import config_for
+from nsa.kernels.tuning.lookup import Tile, config_for, multiprocessors
+
+TILES = {64: Tile(64, 64, 4, 8), 128: Tile(64, 64, 4, 4), 192: Tile(64, 64, 4, 3)}
+"""Of `forward_gluon`, by Dk: rows of one of its warpgroups, and keys; stages are tiles of keys loaded ahead. It is what
+the registers and the shared memory hold."""
+
+DTYPE = torch.bfloat16
+"""It subtracts nothing from the logits, and fp16 has not the range."""
+
+SHARERS = 3
+"""Warpgroups of it, each with rows of its own, which read the same keys."""
+
+FEWEST_ROWS, FEWEST_KEYS = 2**18, 320
+"""For it: with fewer rows its programs, which take a multiprocessor each, leave others idle; with fewer keys of a
+sequence too many tiles of rows must be computed again."""
+
+LOOKING, LOOK = 3, 64
+"""Programs on a multiprocessor that look for what it leaves, and at how many tiles at once."""
 
 
 @triton.jit
-def tile_of(T, H, B, N, G: tl.constexpr, GP: tl.constexpr, BM: tl.constexpr):
-    """What a program takes of N tiles of tokens, the last ones first, because they read the most keys.
+def tile_of(x, T, H, B, N, G: tl.constexpr, GP: tl.constexpr, BM: tl.constexpr):
+    """The x-th of N tiles of tokens of each KV head and batch entry, the last tokens first: they read the most keys.
 
     Returns:
         KV head and batch entry; first and last token; of each row [BM] head, token and whether there is such a row.
     """
-    i_h = tl.program_id(0) % H
-    i_b = (tl.program_id(0) // H % B).to(tl.int64)
-    i_first = (N - 1 - tl.program_id(0) // (H * B)) * (BM // GP)
+    i_h = x % H
+    i_b = (x // H % B).to(tl.int64)
+    i_first = (N - 1 - x // (H * B)) * (BM // GP)
     o_g = tl.arange(0, BM) % GP
     o_t = i_first + tl.arange(0, BM) // GP
     m_row = (o_t < T) & (o_g < G)
@@ -66,16 +87,15 @@ def _forward_step(
     return add_keys(b_m, b_l, b_o0, b_o1, b_s, m_tile, b_v0, b_v1, DV, MASKED, ONLINE, PREC)
 
 
-@launched_in_two_forms
-@triton.jit(do_not_specialize=["p_lo", "p_hi", "s_range", "T", "H", "B", "N", "S"])
-def _forward(
-    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_lo, p_hi, s_range, T, H, B, N, S,
+@triton.jit
+def _forward_tile(
+    x, p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_lo, p_hi, s_range, T, H, B, N, S,
     s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, scale,
     G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     ONLINE: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
-    """One program: BM // GP tokens of one KV head."""
-    i_h, i_b, i_first, i_last, o_g, o_t, m_row = tile_of(T, H, B, N, G, GP, BM)
+    """The x-th tile: BM // GP tokens of one KV head."""
+    i_h, i_b, i_first, i_last, o_g, o_t, m_row = tile_of(x, T, H, B, N, G, GP, BM)
     o_q = o_t.to(tl.int64) * s_qt + (i_h * G + o_g).to(tl.int64) * s_qh
     b_q0, b_q1 = load_pair(p_q + i_b * s_qb, o_q, m_row, DK, True)  # [BM, DK]
     b_lo, b_hi, i_lo, i_hi, left, right, n = keys_of(
@@ -116,6 +136,53 @@ def _forward(
     tl.store(p_lse + o_row, b_lse, mask=m_row)
 
 
+@launched_in_two_forms
+@triton.jit(do_not_specialize=["p_lo", "p_hi", "s_range", "T", "H", "B", "N", "S"])
+def _forward(
+    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_lo, p_hi, s_range, T, H, B, N, S,
+    s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, scale,
+    G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    ONLINE: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """One program: one of N tiles of each KV head and batch entry."""
+    _forward_tile(
+        tl.program_id(0), p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_lo, p_hi, s_range, T, H, B, N, S,
+        s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, scale, G, GP, DK, DV, BM, BN, ONLINE, PREC, TMA,
+    )  # fmt: skip
+
+
+@triton.jit
+def _is_left(x, p_again, H, B, N, A, TOKENS: tl.constexpr, PART: tl.constexpr):
+    """Whether p_again, int32 [B,H,A], names some part, of PART tokens, of the tiles x, of TOKENS tokens."""
+    o_part = (N - 1 - x // (H * B)) * TOKENS // PART
+    b_left = tl.zeros_like(x)
+    for i in tl.static_range((TOKENS + PART - 1) // PART):
+        o_again = (x // H % B * H + x % H) * A + o_part + i
+        b_left = tl.maximum(b_left, tl.load(p_again + o_again, mask=(x < N * H * B) & (o_part + i < A), other=0))
+    return tl.max(b_left, 0) > 0
+
+
+@launched_in_two_forms
+@triton.jit(do_not_specialize=["p_lo", "p_hi", "s_range", "T", "H", "B", "N", "S", "p_again", "A"])
+def _forward_again(
+    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_lo, p_hi, s_range, T, H, B, N, S,
+    s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, scale, p_again, A,
+    G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    ONLINE: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr, PART: tl.constexpr, LOOK: tl.constexpr,
+):  # fmt: skip
+    """As `_forward`, of the tiles with a part in p_again. These are few: a program looks at LOOK of them at once."""
+    step = tl.num_programs(0)
+    for first in range(tl.program_id(0), N * H * B, step * LOOK):
+        if _is_left(first + tl.arange(0, LOOK) * step, p_again, H, B, N, A, BM // GP, PART):
+            for x in range(first, tl.minimum(N * H * B, first + step * LOOK), step):
+                if _is_left(x + tl.arange(0, 1), p_again, H, B, N, A, BM // GP, PART):
+                    _forward_tile(
+                        x, p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_lo, p_hi, s_range, T, H, B, N, S,
+                        s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, scale, G, GP, DK, DV, BM, BN, ONLINE,
+                        PREC, TMA,
+                    )  # fmt: skip
+
+
 def ranges_forward(q: Tensor, k: Tensor, v: Tensor, ranges: KeyRanges, scale: float) -> tuple[Tensor, Tensor]:
     """Attention of q [B,T,Hq,Dk] to its ranges of k [B,S,Hkv,Dk], v [B,S,Hkv,Dv].
 
@@ -129,12 +196,42 @@ def ranges_forward(q: Tensor, k: Tensor, v: Tensor, ranges: KeyRanges, scale: fl
     lse = torch.empty(batch, tokens, heads, dtype=torch.float32, device=q.device)
     sizes = sizes_of(q, k, v, f"{ranges.branch}_forward", tma)
     n = cdiv(tokens, sizes["BM"] // sizes["GP"])
-    if o.numel():
-        _forward[(n * k.shape[2] * batch,)](
-            q, k, v, *key_boxes(k, v, sizes), o, lse, ranges.lo, ranges.hi, ranges.s_query, tokens, k.shape[2], batch,
-            n, k.shape[1], *strides_of(q, k, v), scale * LOG2E.value, ONLINE=online(q, tma), **sizes,
-        )  # fmt: skip
+    given = (
+        q, k, v, *key_boxes(k, v, sizes), o, lse, ranges.lo, ranges.hi, ranges.s_query, tokens, k.shape[2], batch, n,
+        k.shape[1], *strides_of(q, k, v), scale * LOG2E.value,
+    )  # fmt: skip
+    tiles = n * k.shape[2] * batch if o.numel() else 0
+    if tma and specialised(q, k, v):
+        part = TILES[q.shape[-1]].BM // sizes["GP"]
+        parts = SHARERS * cdiv(tokens, SHARERS * part)
+        again = torch.empty(batch, k.shape[2], parts, dtype=torch.int32, device=q.device)
+        _launcher()(q, k, v, ranges, scale, o, lse, again)
+        _forward_again[(min(tiles, LOOKING * multiprocessors(q.device)),)](
+            *given, again, parts, ONLINE=False, PART=part, LOOK=LOOK, **sizes
+        )
+    elif tiles:
+        _forward[(tiles,)](*given, ONLINE=online(q, tma), **sizes)
     return o, lse
+
+
+def specialised(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether `forward_gluon` takes most of this; k and v as `tma.describable` wants them."""
+    facts = q.dtype, q.shape[-1], v.shape[-1], q.shape[2] // k.shape[2]
+    enough = q.shape[:3].numel() >= FEWEST_ROWS and k.shape[1] >= FEWEST_KEYS
+    return enough and _possible(target_of(q.device), *facts) and describable(q)
+
+
+@lru_cache(maxsize=1024)
+def _possible(target: str, dtype: torch.dtype, dk: int, dv: int, group: int) -> bool:
+    """Values as wide as the queries' first part, in whose place o is put together."""
+    if target != "sm_90" or dtype != DTYPE or lacking() is not None:
+        return False
+    return dk in TILES and dv == split_dim(dk)[0] and pad_group(group) <= TILES[dk].BM
+
+
+def _launcher() -> Callable[..., None]:
+    found: Callable[..., None] = import_module("nsa.kernels.ranges.forward_gluon").launch
+    return found
 
 
 # --- what the launches of forward and backward share ---

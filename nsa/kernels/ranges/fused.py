@@ -24,16 +24,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nsa.device import device_name
 from nsa.kernels.common.backward_preprocess import backward_preprocess
-from nsa.kernels.common.launch import VERSION, launched
+from nsa.kernels.common.hopper import HALVES, lacking, target_of
+from nsa.kernels.common.launch import launched
 from nsa.kernels.common.sizes import cdiv, pad_group
 from nsa.kernels.common.split_reduce import reduce_splits
 from nsa.kernels.common.tma import describable
 from nsa.kernels.ranges.backward import ranges_backward
 from nsa.kernels.ranges.key_ranges import KeyRanges
 from nsa.kernels.recorded import beside
-from nsa.kernels.tuning.lookup import COMPILING_FOR, Tile
+from nsa.kernels.tuning.lookup import Tile
 
 TILES = {64: Tile(64, 128, 8, 3), 128: Tile(64, 128, 8, 2), 192: Tile(32, 128, 8, 2)}
 """By Dk, of the two warpgroups that compute; stages are tiles of queries loaded ahead. It is what the registers and the
@@ -41,12 +41,6 @@ shared memory hold: no wider heads than that, nothing to tune."""
 
 VALUES = (64, 128)
 """Dv."""
-
-COMPILED_BY = (3, 6), (3, 9)
-"""The first and the last Triton that this was seen with."""
-
-INTERPRETER = "a CPU"
-"""The target that a CPU is."""
 
 FEW_QUERIES = 16384
 """Up to so many the fp32 sums of dq are made for all heads at once."""
@@ -91,7 +85,7 @@ def against(target: str, dtype: torch.dtype, dk: int, dv: int, group: int, deter
     """Why the gradient takes two kernels instead: a sentence, or None.
 
     Args:
-        target: `sm_90` and so on, or INTERPRETER.
+        target: as `target_of` says it.
         dtype, dk, dv, group: of q and k, the head dimensions, query heads of a KV head.
         deterministic: as asked for.
     """
@@ -99,35 +93,13 @@ def against(target: str, dtype: torch.dtype, dk: int, dv: int, group: int, deter
         return "deterministic=True: it adds in the order of the moment"
     if target != "sm_90":
         return f"it is written for sm_90, not {target}"
-    if dtype not in (torch.float16, torch.bfloat16):
+    if dtype not in HALVES:
         return f"it computes in half precision, not {str(dtype).removeprefix('torch.')}"
     if dk not in TILES or dv not in VALUES:
         return f"head dimensions {dk} and {dv} are not among {', '.join(map(str, TILES))} and {VALUES[0]}, {VALUES[1]}"
     if pad_group(group) > TILES[dk].BM:
         return f"{group} query heads share a KV head, more than a tile's {TILES[dk].BM}"
     return lacking()
-
-
-@lru_cache
-def lacking() -> str | None:
-    """Why the installed Triton cannot be asked for the kernel, or None. Gluon changes from version to version."""
-    first, last = (".".join(map(str, version)) for version in COMPILED_BY)
-    why = f"it is written in Gluon, and was compiled by Triton {first} to {last}, not {triton.__version__}"
-    try:
-        import_module("nsa.kernels.ranges.fused_gluon")
-    except (ImportError, AttributeError):
-        return why
-    return None if COMPILED_BY[0] <= VERSION <= COMPILED_BY[1] else why
-
-
-def target_of(device: torch.device) -> str:
-    """What kernels on this device are compiled for: `sm_90` and so on, or INTERPRETER."""
-    return COMPILING_FOR.get() or _name_of(device)
-
-
-@lru_cache
-def _name_of(device: torch.device) -> str:
-    return device_name(device).removeprefix("cuda:") if device.type == "cuda" else INTERPRETER
 
 
 Facts = tuple[str, torch.dtype, int, int, int, bool]

@@ -17,10 +17,10 @@ import triton.language as tl
 from torch import Tensor
 
 from nsa.config import NSAConfig
+from nsa.kernels.common.hopper import HALVES, lacking, target_of
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.sizes import cdiv, next_power_of_2, pad_group
 from nsa.kernels.common.tma import describable
-from nsa.kernels.ranges.fused import lacking, target_of
 from nsa.kernels.ranges.key_ranges import KeyRanges
 from nsa.kernels.selection.scores import LANES, overlap_width, sums_blocks
 from nsa.kernels.selection.shares import Share, row_length, shares_of
@@ -49,8 +49,8 @@ def chosen(q: Tensor, k_cmp: Tensor, config: NSAConfig, packed: bool) -> bool:
 
 @lru_cache
 def _possible(target: str, dtype: torch.dtype, dk: int, group: int) -> bool:
-    halves = dtype in (torch.float16, torch.bfloat16)
-    return target == "sm_90" and halves and dk in TILES and pad_group(group) <= MOST_HEADS and lacking() is None
+    fits = dtype in HALVES and dk in TILES and pad_group(group) <= MOST_HEADS
+    return target == "sm_90" and fits and lacking() is None
 
 
 @launched
