@@ -39,8 +39,9 @@ REGISTERS = 160
 def _turn(x, p_lo, p_hi, s_range, T, H, B, N, TB: gl.constexpr, BN: gl.constexpr):
     """The x-th turn, the last tokens first: KV head, batch entry, first token and first key.
 
-    Of its steps of BN keys `plain` need no mask: those from the `left`-th on, which come first. So that each loop runs
-    once at least (else ptxas serialises all products) there is one of these always, and one of the others.
+    Of its n steps of BN keys `free` need no mask: those from the `left`-th on, which come first. There is always one
+    that needs one, and where none is free one comes first all the same: ptxas makes operands of both loops' products
+    before the first loop, and where that may be passed by the second has none.
     """
     i_h = x % H
     i_b = x // H % B
