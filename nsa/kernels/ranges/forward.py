@@ -207,8 +207,8 @@ def ranges_forward(q: Tensor, k: Tensor, v: Tensor, ranges: KeyRanges, scale: fl
         again = torch.empty(batch, k.shape[2], parts, dtype=torch.int32, device=q.device)
         _launcher()(q, k, v, ranges, scale, o, lse, again)
         _forward_again[(min(tiles, LOOKING * multiprocessors(q.device)),)](
-            *given, again, parts, ONLINE=False, PART=part, LOOK=LOOK, **sizes
-        )
+            *given, again, parts, ONLINE=False, PART=part, LOOK=LOOK, **{**sizes, "maxnreg": None}
+        )  # few programs, and more to hold
     elif tiles:
         _forward[(tiles,)](*given, ONLINE=online(q, tma), **sizes)
     return o, lse
