@@ -56,10 +56,9 @@ class Injection:
         (places.injected / "sitecustomize.py").write_text(_SITECUSTOMIZE.format(package=PACKAGE))
         bytecode.keep(interpreter, places.injected, own)
         self._marked = places.injected / _MARKED
-        self.forget()  # what another agent has marked, of a run that is gone on with
 
     def forget(self) -> None:
-        """Leave nothing of what earlier sessions have marked."""
+        """Leave nothing of what earlier sessions have marked: no stage takes what another one may have written there."""
         shutil.rmtree(self._marked, ignore_errors=True)
 
     def renew(self) -> None:
