@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from os import close, fstat, stat, write  # bound here: a test may replace them while it runs
 from os import open as open_number
-
-from . import __file__ as package_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` itself would cost more than all the rest
     from typing import Any, Callable, Iterable, Mapping
 
-FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(package_file)))
-"""Around this package, not around what it leads to: what the agent brings into a stage's processes."""
+FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(str(sys.modules[str(__package__)].__file__))))
+"""Around this package, not where it leads to: what the agent brings into a stage's processes."""
 FILE = "stage"
 """In that folder: lines of `key=value`, a key may come again."""
 HIGH_FD = 100

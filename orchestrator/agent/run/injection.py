@@ -24,8 +24,8 @@ from orchestrator.verdict import execution
 from orchestrator.verdict.case import SESSIONS
 
 PACKAGE = "nsa_pod_injected"
-# Its modules lie one folder deeper, as what is installed does, for who looks through a program's own modules: hypothesis
-# parses them in each session, and tries the numbers and words in them.
+# Its modules lie one folder deeper, as what is installed does, for who looks through a program's own modules:
+# hypothesis parses them in each session, and tries the numbers and words in them.
 _INSTALLED = "site-packages"
 _LEADS_THERE = f'__path__ = [f"{{__path__[0]}}/{_INSTALLED}"]\n'
 _MARKED = ".marked"  # no name of a module: the folder around it is on the path
@@ -58,7 +58,7 @@ class Injection:
         self._marked = places.injected / _MARKED
 
     def forget(self) -> None:
-        """Leave nothing of what earlier sessions have marked: no stage takes what another one may have written there."""
+        """Leave nothing of what earlier sessions have marked: no stage takes what another may have written there."""
         shutil.rmtree(self._marked, ignore_errors=True)
 
     def renew(self) -> None:
