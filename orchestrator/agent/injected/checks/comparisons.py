@@ -23,6 +23,7 @@ _WATCHED = {
 _APPROX = ("_pytest.approx", "_pytest.python_api")  # of versions of pytest
 _OTHERS = {"numpy.testing": ("assert_array_less",)}
 """Whose arguments are not looked at."""
+_INFINITE = float("inf")
 
 
 class Comparisons:
@@ -176,11 +177,13 @@ def _why_loose(left: Any, right: Any, rtol: Any, atol: Any) -> str | None:
 
 
 def _too_loose(size: float, rtol: Any, atol: Any) -> str | None:
-    """Zeros would have passed for data of this size; where the data are zeros, they are what is expected."""
+    """Zeros would have passed for data of this size; where the data are zeros, they are what is expected, and no
+    tolerance lets anything pass for what is infinite.
+    """
     allowed = _allowed(size, rtol, atol)
-    return (
-        f"the tolerance, {allowed:.3g}, is not below the data's own size, {size:.3g}" if allowed >= size > 0 else None
-    )
+    if not 0 < size < _INFINITE or size > allowed:
+        return None
+    return f"the tolerance, {allowed:.3g}, is not below the data's own size, {size:.3g}"
 
 
 def _allowed(size: float, rtol: Any, atol: Any) -> float:
