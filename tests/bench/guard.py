@@ -1,8 +1,8 @@
 """`python -m tests.bench.guard [TEST FILE...]`: what it costs that the agent observes each process and each test.
 
 Two suites, each bare and guarded, in turn in one run: trivial tests, and test files of this repository in a copy of its
-commit; these as the first stage of a run that has them, and `again`, as others find what that has marked. All go under
-the same pytest options and variables; guarded means with the injected package, as a stage has it. Then what does
+commit; these as a stage's first session has them, and `again`, as others find what that has marked. All go under the
+same pytest options and variables; guarded means with the injected package, as a stage has it. Then what does
 nothing: a Python, one that imports torch, a session of one test. Prints one JSON object: CPU seconds (user and system,
 with all children; medians of --rounds), and the median and quartiles of the ratios of runs that followed each other,
 since a shared machine changes its speed by the minute; of what does nothing, the milliseconds that the guard adds.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from os import close, fstat, stat, write  # bound here: a test may replace them while it runs
 from os import open as open_number
 
@@ -10,8 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` itself would cost more than all the rest
     from typing import Any, Callable, Iterable, Mapping
 
-FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-"""Around this package: what the agent brings into a stage's processes."""
+FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(str(sys.modules[str(__package__)].__file__))))
+"""Around this package, not where it leads to: what the agent brings into a stage's processes."""
 FILE = "stage"
 """In that folder: lines of `key=value`, a key may come again."""
 HIGH_FD = 100
@@ -56,7 +57,7 @@ def config_text(values: Mapping[str, str | Iterable[str]]) -> str:
 class Config:
     """A stage's configuration: where its Pythons report (`report`, `sessions`), its `tree`, the top-level `name`s that
     it provides, the folders where other code is at `home`, each `prefix` of the environment's interpreters, and where
-    files that are `marked` are kept for the run.
+    files that are `marked` are kept for the stage.
     """
 
     def __init__(self, text: str) -> None:

@@ -190,6 +190,7 @@ class Executor:
         own = self._places.artifacts / stage.get("folder", "")
         for folder in (Path(command.env["TMPDIR"]), ground.commands.cache, own):
             folder.mkdir(parents=True, exist_ok=True)
+        ground.injection.forget()
         ground.injection.tell(stage["name"], ground.origins.of(command.env, command.cwd).config)
 
     def _tell_output(self, stage: str, stream: str, elapsed: float, log: Log, tests: Optional[Tested]) -> None:

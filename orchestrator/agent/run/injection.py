@@ -24,6 +24,10 @@ from orchestrator.verdict import execution
 from orchestrator.verdict.case import SESSIONS
 
 PACKAGE = "nsa_pod_injected"
+# Its modules lie one folder deeper, as what is installed does, for who looks through a program's own modules:
+# hypothesis parses them in each session, and tries the numbers and words in them.
+_INSTALLED = "site-packages"
+_LEADS_THERE = f'__path__ = [f"{{__path__[0]}}/{_INSTALLED}"]\n'
 _MARKED = ".marked"  # no name of a module: the folder around it is on the path
 # Lines of a .pth file in a virtual environment are run twice.
 _START = "import sys; {path!r} in sys.path or sys.path.append({path!r}); from {package} import guard; guard.install()"
@@ -45,17 +49,16 @@ class Injection:
         self._start = _START.format(path=str(places.injected), package=PACKAGE)
         self.venv = ThinVenv(places.venv, interpreter)
         package = places.injected / PACKAGE
-        package.mkdir(parents=True, exist_ok=True)  # a run that is gone on with has it
-        (package / "__init__.py").touch()
-        own = {**_copied(injected, package), **_copied(offered, places.injected)}
+        (package / _INSTALLED).mkdir(parents=True, exist_ok=True)  # a run that is gone on with has it
+        (package / "__init__.py").write_text(_LEADS_THERE)
+        own = {**_copied(injected, package / _INSTALLED), **_copied(offered, places.injected)}
         exit_codes.install(places.injected)
         (places.injected / "sitecustomize.py").write_text(_SITECUSTOMIZE.format(package=PACKAGE))
         bytecode.keep(interpreter, places.injected, own)
         self._marked = places.injected / _MARKED
-        self.forget()  # what another agent has marked, of a run that is gone on with
 
     def forget(self) -> None:
-        """Leave nothing of what earlier sessions have marked."""
+        """Leave nothing of what earlier sessions have marked: no stage takes what another may have written there."""
         shutil.rmtree(self._marked, ignore_errors=True)
 
     def renew(self) -> None:

@@ -23,6 +23,7 @@ _WATCHED = {
 _APPROX = ("_pytest.approx", "_pytest.python_api")  # of versions of pytest
 _OTHERS = {"numpy.testing": ("assert_array_less",)}
 """Whose arguments are not looked at."""
+_INFINITE = float("inf")
 
 
 class Comparisons:
@@ -142,9 +143,8 @@ def _why(left: Any, right: Any, rtol: Any = None, atol: Any = None, equal_nan: A
         return _why_numbers(left, right, rtol, atol)
     if 0 in tuple(left.shape):
         return "empty tensors are compared"
-    if left is right:
-        return "a tensor is compared with itself"
-    if _storage(left) is not None and _storage(left) == _storage(right):
+    storage = _storage(left)
+    if left is right or (storage is not None and storage == _storage(right)):
         return "a tensor is compared with itself"
     kind = str(getattr(left, "dtype", ""))
     if "float" not in kind and "complex" not in kind:
@@ -163,9 +163,13 @@ def _why_numbers(left: Any, right: Any, rtol: Any, atol: Any) -> str | None:
 
 
 def _why_loose(left: Any, right: Any, rtol: Any, atol: Any) -> str | None:
-    """Only where a tolerance is given: to look at all data costs about as much as to compare them."""
+    """Only where a tolerance is given, and the first elements do not tell that it is small: to look at all data costs
+    about as much as to compare them.
+    """
     if not atol and not (rtol and rtol >= 1):
         return None
+    if all(first > _allowed(first, rtol, atol) for first in (float(abs(_first(side))) for side in (left, right))):
+        return None  # so is what is larger
     smaller, larger = sorted((_greatest(left), _greatest(right)))
     if not smaller and atol and atol >= 1 and atol >= 2 * larger:  # no rounding of what is not zero is as large
         smaller = larger
@@ -173,11 +177,17 @@ def _why_loose(left: Any, right: Any, rtol: Any, atol: Any) -> str | None:
 
 
 def _too_loose(size: float, rtol: Any, atol: Any) -> str | None:
-    """Zeros would have passed for data of this size; where the data are zeros, they are what is expected."""
-    allowed = float(atol or 0) + float(rtol or 0) * size
-    return (
-        f"the tolerance, {allowed:.3g}, is not below the data's own size, {size:.3g}" if allowed >= size > 0 else None
-    )
+    """Zeros would have passed for data of this size; where the data are zeros, they are what is expected, and no
+    tolerance lets anything pass for what is infinite.
+    """
+    allowed = _allowed(size, rtol, atol)
+    if not 0 < size < _INFINITE or size > allowed:
+        return None
+    return f"the tolerance, {allowed:.3g}, is not below the data's own size, {size:.3g}"
+
+
+def _allowed(size: float, rtol: Any, atol: Any) -> float:
+    return float(atol or 0) + float(rtol or 0) * size
 
 
 def _storage(tensor: Any) -> Any:
@@ -190,13 +200,19 @@ def _storage(tensor: Any) -> Any:
 
 def _all_nan(tensor: Any) -> bool:
     """The first element tells of almost all tensors that they are not."""
-    first = tensor.reshape(-1)[0]
+    first = _first(tensor)
     return bool(first != first) and bool((tensor != tensor).all())
 
 
 def _greatest(tensor: Any) -> float:
-    if hasattr(tensor, "detach"):
-        tensor = tensor.detach()
-    size = abs(tensor).reshape(-1)
+    size = abs(_flat(tensor))
     numbers = size[size == size]
     return float(numbers.max()) if len(numbers) else 0.0
+
+
+def _first(tensor: Any) -> Any:
+    return _flat(tensor)[0]
+
+
+def _flat(tensor: Any) -> Any:
+    return (tensor.detach() if hasattr(tensor, "detach") else tensor).reshape(-1)

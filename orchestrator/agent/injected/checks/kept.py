@@ -1,4 +1,8 @@
-"""What one process has made of a source is kept for all others of the run: a file for each."""
+"""What one process has made of a source is kept for all others of the stage, and for its repetitions: a file for each.
+
+Whatever runs in a stage can write there what it likes, for it is the user that the agent is. So no stage takes what
+another one has left: the agent empties the folder before each, and nothing is kept beyond the run.
+"""
 
 from __future__ import annotations
 

@@ -77,8 +77,8 @@ class Marking:
     def _once(
         self, path: str, source: bytes, way: tuple[str, ...], make: Callable[[], CodeType | None]
     ) -> CodeType | None:
-        """The code that is made of a file in this way, with marks: once for all sessions of pytest in the run. What
-        warns is made each time, for those who look at its warnings.
+        """The code that is made of a file in this way, with marks: once for all sessions of pytest in the stage.
+        What warns is made each time, for those who look at its warnings.
         """
         if _tells_failures() or not self._kept_in:
             return make()

@@ -16,7 +16,7 @@ from ..frames import codes_in, local
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodDescriptorType, ModuleType
-    from typing import Any, Iterable, Iterator, Sequence
+    from typing import Any, Iterator, Sequence
 
     from ..marks.callees import Spec
     from .records import Checks
@@ -111,7 +111,7 @@ class StandIns:
             return self._why_none_ran(value)
         return known[1]
 
-    def cannot_fail(self, called: tuple[Spec, str] | None, equals: Iterable[Spec], frame: FrameType) -> str | None:
+    def cannot_fail(self, called: tuple[Spec, str] | None, equals: Sequence[Spec], frame: FrameType) -> str | None:
         """Why an assertion that held could not but hold, by what is called or named in it."""
         if called is not None and called[1] in ("bare", "asserted"):
             value = _value(called[0], frame)
@@ -123,7 +123,7 @@ class StandIns:
             code = _own_code(bare)
             if code is not None and self._is_of_tests(code.co_filename) and _is_constant(code):
                 return f"{_dotted(called[0])} returns a constant"
-        return next(filter(None, (self._equals_anything(spec, frame) for spec in equals)), None)
+        return next(filter(None, (self._equals_anything(spec, frame) for spec in equals)), None) if equals else None
 
     def is_own(self, spec: Spec, frame: FrameType) -> bool:
         """Whether what is called is code of the tree."""
@@ -148,22 +148,26 @@ class StandIns:
 
     def stands_for_library(self, spec: Spec, frame: FrameType) -> str | None:
         """Why what the tree has put in the place of a library's equality cannot fail."""
+        if not self._is_library(spec):
+            return None
         value = _value(spec, frame)
-        if not self._is_library(spec) or not _file_of(value).startswith(self._checks.tree):
+        if not _file_of(value).startswith(self._checks.tree):
             return None
         return f"{_dotted(spec)} equals everything" if self._holds(lambda: value(_ONE) == _OTHER) else None
 
     def why_of_stand_ins(self, found: Sequence[tuple[Spec, str | None]], frame: FrameType) -> str | None:
         """Why a check of what these functions returned, each with what stood for it, is none of the tree's code."""
+        instead = [(spec, why) for spec, why in found if why]
+        if not instead:
+            return None
         import re
 
-        instead = [(spec, why) for spec, why in found if why]
         values = [_value(spec, frame) for spec, _ in instead]
-        for spec, why in found if instead else ():
+        for spec, why in found:
             is_other = why == "" and not any(_value(spec, frame) is value for value in values)
             if is_other and not re.search(_REFERENCE, spec[2]):
                 return None
-        return instead[0][1] if instead else None
+        return instead[0][1]
 
     def _equals_anything(self, spec: Spec, frame: FrameType) -> str | None:
         """By what a side of the comparison is, or is an instance of."""

@@ -115,7 +115,8 @@ def makes_exception(node: ast.AST) -> bool:
 
 
 def checks(node: ast.AST) -> bool:
-    return any(is_check(called(inner)) and not compares(inner) for inner in within([node]))
+    calls = [inner for inner in within([node]) if isinstance(inner, ast.Call)]
+    return any(is_check(called(call)) and not compares(call) for call in calls)
 
 
 def raises(node: ast.AST) -> bool:

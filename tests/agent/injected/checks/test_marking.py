@@ -1,4 +1,4 @@
-"""Marks are kept for all sessions of a run, by what a file holds; what warns is made anew."""
+"""Marks are kept for all sessions of a stage, by what a file holds; what warns is made anew."""
 
 from __future__ import annotations
 

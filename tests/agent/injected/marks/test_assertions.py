@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import itertools
 import sys
 import textwrap
 import threading
@@ -335,6 +336,20 @@ def test_vacuous_arrays() -> None:
     assert why_vacuous(ones * 0, ones * 0, atol=1e-3) is None
     assert why_vacuous(ones * 0, ones * 1e-9, atol=1e-6) is None
     assert "tolerance" in str(why_vacuous(ones * 0, ones, atol=10, rtol=0))
+
+
+@pytest.mark.parametrize(
+    "options", [{"atol": 2.0}, {"atol": 0.5, "rtol": 0.5}, {"rtol": 1.0}, {"atol": 1.0, "rtol": 2.0}]
+)
+def test_a_tolerance_is_held_to_the_greatest_of_both_sides_wherever_it_stands(options: dict[str, float]) -> None:
+    values = (0.0, 0.25, 1.5, 3.0, -8.0, np.nan, np.inf)
+    pairs = [np.array(pair) for pair in itertools.product(values, repeat=2)]
+    for left, right in itertools.product(pairs, repeat=2):
+        sizes = [np.nanmax(np.abs(side), initial=0.0) for side in (left, right)]
+        size = max(sizes) if not min(sizes) and 1 <= options.get("atol", 0) >= 2 * max(sizes) else min(sizes)
+        with np.errstate(invalid="ignore"):
+            loose = options.get("atol", 0) + options.get("rtol", 0) * size >= size and 0 < size < np.inf
+        assert ("tolerance" in str(why_vacuous(left, right.copy(), **options))) is bool(loose), (left, right)
 
 
 @pytest.mark.parametrize(
