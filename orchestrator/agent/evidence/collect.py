@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import stat
+from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Sequence
 
@@ -17,7 +20,7 @@ from orchestrator.shared.files import Refused, copy_inside, describe, open_insid
 from orchestrator.shared.redaction import Redactor
 from orchestrator.shared.stage_record import File
 from orchestrator.shared.text import plain
-from orchestrator.shared.tree import Manifest, entry_of, is_empty
+from orchestrator.shared.tree import Manifest, copy_file, entry_of, is_empty
 from orchestrator.verdict.artifacts.asked import STREAMS
 from orchestrator.verdict.artifacts.timings import clocked
 
@@ -90,7 +93,7 @@ class Artifacts:
         """Where the content of artifacts is from, if it was not made, or not measured, in this stage."""
         files = measuring.files()
         older = [path for path in files if self._is_from_before(path)]
-        timed = measuring.has_clock or measuring.others or is_derived(measuring, files, self._places, self._there)
+        timed = measuring.has_clock or measuring.others or is_derived(files, self._places, self._there)
         found = Figures({}, [])
         for asked in expected:
             path, artifact = asked["path"], self._places.artifacts / asked["path"]
@@ -120,9 +123,26 @@ class Artifacts:
         """Paths in artifacts/ that are new since the last call, and those that were there and changed or went."""
         now = snapshot(self._places.artifacts)
         fresh = sorted(name for name in now if name not in self._before)
+        if self._part(fresh, Counter(identity.inode for identity in now.values())):
+            now = snapshot(self._places.artifacts)
         overwritten = sorted(name for name, identity in self._before.items() if now.get(name) != identity)
         self._before = now
         return fresh, overwritten
+
+    def _part(self, fresh: Iterable[str], names: Mapping[int, int]) -> bool:
+        """Make those of the `fresh` files that have names elsewhere files of their own, whether there are any: what is
+        done to them there, as when the tree is set in order, would be the next stage's doing here. `names`: by inode.
+        """
+        parted = False
+        for path in (self._places.artifacts / name for name in fresh):
+            status = os.lstat(path)
+            if stat.S_ISREG(status.st_mode) and status.st_nlink > names[status.st_ino]:
+                aside = path.with_name(f".{path.name}.{os.getpid()}")
+                with contextlib.suppress(OSError):
+                    copy_file(str(path), str(aside))
+                    os.replace(aside, path)
+                    parted = True
+        return parted
 
     def take_away(self, names: Sequence[str], redactor: Redactor) -> dict[str, str]:
         """Remove those of the artifacts `names` that hold a secret value; why, by artifact."""

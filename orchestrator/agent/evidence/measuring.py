@@ -8,13 +8,14 @@ import re
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Collection, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence
+from typing import Collection, Iterable, Iterator, List, Mapping, Optional, Sequence
 
 from orchestrator.agent.layout import Layout
 from orchestrator.shared.files import walk
 
 _MOST = 500
-_WORD = re.compile(r"[^\s'\"`()<>|;&=]+")
+_WORD = re.compile(r"[^\s`()<>|;&=]+")
+_QUOTES = re.compile("[\"']")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _SETS = re.compile(r"^\s*(?:export\s+)?(\w+)=[\"']?([^\s\"';]+)", re.MULTILINE)
 
@@ -34,12 +35,12 @@ class Measuring:
 
     def files(self) -> List[Path]:
         """Files that its Pythons have read, or its scripts name."""
-        named = (path for text in self.texts for path in self._named(text))
+        known = {**self.env, **dict(pair for text in self.texts for pair in _SETS.findall(text))}
+        named = (path for text in self.texts for path in self._named(text, known))
         return list(islice({**dict.fromkeys(map(Path, self.read)), **dict.fromkeys(named)}, _MOST))
 
-    def _named(self, text: str) -> Iterator[Path]:
-        known: Dict[str, str] = {**self.env, **dict(_SETS.findall(text))}
-        for word in _WORD.findall(text):
+    def _named(self, text: str, known: Mapping[str, str]) -> Iterator[Path]:
+        for word in _WORD.findall(_QUOTES.sub("", text)):
             for _ in range(3):  # variables that stand in others
                 word = _VARIABLE.sub(lambda match: known.get(match[1] or match[2], ""), word)
             if "/" in word:
@@ -55,11 +56,9 @@ def _below(pattern: str) -> Iterator[Path]:
             yield from (Path(entry.path) for _, entry in islice(walk(Path(found)), _MOST))
 
 
-def is_derived(measuring: Measuring, files: Iterable[Path], places: Layout, before: Collection[str]) -> bool:
-    """Whether it has what earlier stages of the run have left: an artifact of those `before`, or what they built."""
-    return any(_relative(path, places.artifacts) in before or _is_built(path, places) for path in files) or (
-        bool(before) and any("*" in text for text in measuring.texts)
-    )
+def is_derived(files: Iterable[Path], places: Layout, before: Collection[str]) -> bool:
+    """Whether there is one of them that earlier stages of the run have left: an artifact of those `before`, or built."""
+    return any(_relative(path, places.artifacts) in before or _is_built(path, places) for path in files)
 
 
 def _is_built(path: Path, places: Layout) -> bool:
