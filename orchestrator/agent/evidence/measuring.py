@@ -57,7 +57,7 @@ def _below(pattern: str) -> Iterator[Path]:
 
 
 def is_derived(files: Iterable[Path], places: Layout, before: Collection[str]) -> bool:
-    """Whether there is one of them that earlier stages of the run have left: an artifact of those `before`, or built."""
+    """Whether one of them is what earlier stages of the run have left: an artifact of those `before`, or built."""
     return any(_relative(path, places.artifacts) in before or _is_built(path, places) for path in files)
 
 
