@@ -23,7 +23,7 @@ CASES = [
                   "the run that is to fail: 1 passed, 1 failed", "as it should",
                   "//ops:parity_test   PASSED in 0.3s", "test cases: 3 | 3 passed", "assertions: 4 | 4 passed",
                   "  3 passing (2ms)", "ok  \texample.com/a\t0.002s", "?   \texample.com/b\t[no test files]",
-                  "> Task :a:test NO-SOURCE", "> Task :b:test", "[INFO] Tests run: 3, Failures: 0, Errors: 0, Skipped: 0",
+                  "> Task :a:test NO-SOURCE", "> Task :b:test", "Tests run: 3, Failures: 0, Errors: 0, Skipped: 0",
                   "3 examples, 0 failures", "Ok: 3", "Fail: 0", "4/4 passed"),
           "closing lines of runners whose tests all pass, and one that is quoted"),
     truth(_shows("runners_skip", "passed", "", "2 scenarios passed, 0 failed, 1 skipped", "Took 0min 0.002s",
