@@ -1,7 +1,8 @@
 """Whether a stage that owes figures read a clock, and what else its figures may come from: `clock` and `measures`.
 
 A duration takes two reads, by code that is the stage's, or that it calls: what only the standard library reads
-(logging, threads) is no measurement. Once two reads were seen, the clocks are Python's own again.
+(logging, threads) is no measurement, but where it hands that on (timeit, the `time` of a loop). Once two reads were
+seen, the clocks are Python's own again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from sys import _getframe  # bound here, as in `hooks`
 
 from ..files import read
 from ..frames import package
-from ..hooks import as_named, tell, watch
+from ..hooks import caller, replace, tell, watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,23 +63,21 @@ class Clocks:
         for holder, name in _CLOCKS:
             clock = getattr(holder, name, None)
             if clock is not None:
-                watched = self._watching(clock)
-                watched.__module__, watched.__qualname__ = holder.__name__, name
-                self._watched.append((holder, name, clock, watched))
-                setattr(holder, name, watched)
+                replace(holder, name, self._watching)
+                self._watched.append((holder, name, clock, getattr(holder, name)))
         watch(os, "system", before=lambda frame, command: self._starts(frame, None, command))
 
     def _watching(self, clock: Callable[[], Any]) -> Any:
         def watched() -> Any:
             now = clock()
             if not self._is_told:
-                tell(self._note_read, _getframe(1))
+                tell(self._note_read, caller(_getframe(1)))
             return now
 
-        return as_named(watched, clock)
+        return watched
 
-    def _note_read(self, frame: FrameType) -> None:
-        if self._is_of_stage(frame):
+    def _note_read(self, frame: FrameType | None) -> None:
+        if frame is not None and self._is_of_stage(frame):
             self._reads += 1
             if self._reads > 1:
                 self._measures()
@@ -91,9 +90,10 @@ class Clocks:
             if any(site in file for site in _INSTALLED):
                 if package(frame) in self._names:
                     return True
-            elif file.startswith((_STANDARD_LIBRARY, "<frozen ")) and file != _TIMEIT:
-                return False
-            elif file != _TIMEIT and file != "<timeit-src>":
+            elif file.startswith((_STANDARD_LIBRARY, "<frozen ")):
+                if file != _TIMEIT and frame.f_code.co_name != "time":
+                    return False
+            elif file != "<timeit-src>":
                 return True
             frame = frame.f_back
         return False

@@ -34,8 +34,9 @@ class ReadFiles:
         watch(io, "open", before=self._opens)
         builtins.open = io.open
 
-    def _opens(self, frame: object, file: Any, mode: str = "r", *_: Any, **__: Any) -> None:
-        if "r" not in mode or "+" in mode or isinstance(file, int) or len(self._seen) == _MOST:
+    def _opens(self, frame: object, file: Any = None, mode: Any = "r", *_: Any, **__: Any) -> None:
+        is_read = isinstance(mode, str) and "r" in mode and "+" not in mode
+        if not is_read or not isinstance(file, (str, bytes, os.PathLike)) or len(self._seen) == _MOST:
             return
         path = os.path.abspath(os.fsdecode(file))
         if path not in self._seen and not path.startswith(self._known) and not path.endswith(_CODE):
