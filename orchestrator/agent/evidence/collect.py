@@ -102,9 +102,10 @@ class Artifacts:
                 found.borrowed[path] = source
             elif not asked.get("reproducible"):
                 perhaps = self._sources.perhaps(asked, artifact, older)
-                names = [] if perhaps or timed else clocked(text_of(artifact))
+                why = "nobody waited for the GPU" if measuring.unwaited else "" if timed else "no clock was read"
+                names = clocked(text_of(artifact)) if why and not perhaps else []
                 if names:
-                    perhaps = f"holds {plain(', '.join(names[:3]), 120)}, and no clock was read in its stage"
+                    perhaps = f"holds {plain(', '.join(names[:3]), 120)}, and {why} in its stage"
                 found.doubts.extend(f"artifact {path} {clause}" for clause in filter(None, [perhaps]))
         return found
 

@@ -23,7 +23,8 @@ class Observed:
     `guarded` is None if no Python was guarded, and False if the report is not, or not whole, the guard's. Its
     `children` have failed, and the Pythons that started them did not look at that;
     the programs in `idle` hold tests and called none of them, those in `inert` only define; `doubts` are sentences.
-    Of a stage that owes artifacts: files that it has `read`, whether it `has_clock`, and what `measures` beside that.
+    Of a stage that owes artifacts: files that it has `read`, whether it `has_clock`, what `measures` beside
+    that, and whether work on CUDA was `unwaited` for.
     """
 
     guarded: Optional[bool] = None
@@ -38,6 +39,7 @@ class Observed:
     read: Dict[str, None] = field(default_factory=dict)
     measures: Dict[str, None] = field(default_factory=dict)
     has_clock: bool = False
+    unwaited: bool = False
 
 
 def read_observed(folder: Path) -> Observed:
@@ -70,6 +72,7 @@ def _fold(seen: Observed, line: Mapping[str, Any]) -> None:
     if "measures" in line:
         seen.measures[plain(line["measures"])] = None
     seen.has_clock |= "clock" in line
+    seen.unwaited |= "unwaited" in line
     if "child" in line:
         place = str(line["file"]), int(line["line"])
         seen.children.append(Child(str(line["child"]), int(line["code"]), *place, int(line["pid"]), bool(line["call"])))

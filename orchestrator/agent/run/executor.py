@@ -248,6 +248,7 @@ class Executor:
         record["lost_exit_codes"], record["unseen_exit_codes"] = lost.lost, lost.unseen
         measuring = Measuring(
             seen.has_clock,
+            seen.unwaited,
             [*lost.others, *seen.measures],
             [*lost.scripts, " ".join(command.argv)],
             list(seen.read),

@@ -111,7 +111,15 @@ def figures(places: Layout, text: str, **over: Any) -> Figures:
     artifacts = Artifacts(places, [], Sources(places.run_dir, {}, []))
     artifacts.begin([{"path": "own.csv"}], places.tree)
     write_files(places.artifacts, {"own.csv": text})
-    told: dict[str, Any] = {"has_clock": False, "others": (), "texts": (), "read": (), "env": {}, "cwd": places.tree}
+    told: dict[str, Any] = {
+        "has_clock": False,
+        "unwaited": False,
+        "others": (),
+        "texts": (),
+        "read": (),
+        "env": {},
+        "cwd": places.tree,
+    }
     return artifacts.figures([{"path": "own.csv", **over.pop("asked", {})}], Measuring(**{**told, **over}))
 
 

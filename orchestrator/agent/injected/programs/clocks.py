@@ -16,6 +16,7 @@ from sys import _getframe  # bound here, as in `hooks`
 from ..files import read
 from ..frames import package
 from ..hooks import caller, replace, tell, watch
+from ..source.own_files import own_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,12 +43,10 @@ class Clocks:
     """Of this process. Noted once: `{"clock": true}`, or `{"measures": WHAT}` of something else that may have."""
 
     def __init__(self, config: Config, notes: Notes) -> None:
-        self._notes = notes
-        self._tree = config.one("tree") + os.sep
+        self._config, self._notes = config, notes
         self._names = frozenset(config.all("name"))
         self._home = (*(path + os.sep for path in (*config.all("home"), sys.prefix, sys.base_prefix)), *_LIBRARIES)
         self._built = os.path.realpath(os.environ.get("TMPDIR", os.sep)) + os.sep
-        self._program = os.path.abspath((getattr(sys, "argv", None) or [""])[0])
         self._watched: list[tuple[Any, str, Any, Any]] = []  # whose, its name, the clock, what is in its place
         self._reads = 0
         self._is_told = False
@@ -138,11 +137,7 @@ class Clocks:
 
     def _others(self) -> Iterator[str]:
         yield from (name for name in _OTHERS if name in sys.modules)
-        for name, module in list(sys.modules.items()):
-            file = self._program if name == "__main__" else getattr(module, "__file__", None)
-            is_own = name == "__main__" or name.partition(".")[0] in self._names
-            if not isinstance(file, str) or not (is_own or file.startswith(self._tree)):
-                continue
+        for name, file in own_files(self._config):
             if file.endswith((".so", ".pyd")) or _OF_DATES.search(read(file)):
                 yield name
         if "ctypes" in sys.modules or "cffi" in sys.modules:
