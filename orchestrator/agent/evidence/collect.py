@@ -102,10 +102,7 @@ class Artifacts:
                 found.borrowed[path] = source
             elif not asked.get("reproducible"):
                 perhaps = self._sources.perhaps(asked, artifact, older)
-                why = "nobody waited for the GPU" if measuring.unwaited else "" if timed else "no clock was read"
-                names = clocked(text_of(artifact)) if why and not perhaps else []
-                if names:
-                    perhaps = f"holds {plain(', '.join(names[:3]), 120)}, and {why} in its stage"
+                perhaps = perhaps or _unmeasured(text_of(artifact), timed=bool(timed), waited=not measuring.unwaited)
                 found.doubts.extend(f"artifact {path} {clause}" for clause in filter(None, [perhaps]))
         return found
 
@@ -156,6 +153,16 @@ class Artifacts:
         yield self._places.artifacts / expected["path"]
         if (expected.get("from") or "").startswith("tree:"):
             yield tree / expected["from"][len("tree:") :]
+
+
+def _unmeasured(text: str, *, timed: bool, waited: bool) -> str | None:
+    """Why what only a clock tells was not measured, as a clause."""
+    names = plain(", ".join(clocked(text)[:3]), 120) if not (timed and waited) else ""
+    if not names:
+        return None
+    if not timed:
+        return f"holds {names}, and no clock was read in its stage"
+    return f"holds {names}, and nobody waited for the GPU in its stage"
 
 
 def describe_files(run_dir: Path, names: Sequence[str]) -> tuple[list[File], list[dict[str, str]]]:
