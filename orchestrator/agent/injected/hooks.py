@@ -75,6 +75,8 @@ def replace(holder: Any, name: str, made: Callable[[Function], Function]) -> Non
 class BuiltIn:
     """What is in the place of a built-in function: as that, it does not become a method where a class has it."""
 
+    __slots__ = ("__dict__", "_function")  # what is named as another takes over all that this has in its `__dict__`
+
     def __init__(self, function: Function) -> None:
         self._function = function
 
