@@ -165,6 +165,7 @@ def _tests(found: Survey, suffix: str, where: list[str]) -> Iterator[str]:
     if found.skips:
         yield "        # Reasons that stand in the tests:"
         yield from (f"        #   {_pattern(reason)}" for reason in found.skips[:_MOST_REASONS])
+    yield from _kills(found)
     if found.cuda_tests:
         files = [str(PurePosixPath(file).relative_to(found.project or ".")) for file in found.cuda_tests]
         yield ""
@@ -175,6 +176,14 @@ def _tests(found: Survey, suffix: str, where: list[str]) -> Iterator[str]:
         yield "    expect:"
         yield "      tests: {min_passed: 1}"
         yield "      device: cuda      # kernels must have been launched on the GPU"
+        yield from _kills(found)
+
+
+def _kills(found: Survey) -> Iterator[str]:
+    if found.functions:
+        yield "      # Can the tests fail? They run again while each of these returns wrong numbers: one has to notice."
+        yield "      # kills:"
+        yield from (f"      #   - {json.dumps(name)}" for name in found.functions)
 
 
 def _other_tests(found: Survey, suffix: str, where: list[str]) -> Iterator[str]:

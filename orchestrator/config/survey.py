@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 from orchestrator.config import other_tests
 from orchestrator.config.metadata import FILES, Metadata
 from orchestrator.config.read import parsed, text_of
+from orchestrator.config.under_test import functions
 
 _MOST_FILES = 20_000
 _LONGEST_REASON = 90
@@ -50,7 +51,8 @@ class Survey:
     requirements of the project and its tests, `unread` such as are no plain ones, `unnamed` those of developers that no
     test names, `build_needs` those of setup.py, none without one; `discovered` is the package or module at the top that
     setuptools has to find by itself. `cuda_tests` are those of the `tests` files that mention CUDA or Triton, `skips`
-    the reasons that tests give to be skipped, `other_tests` a shell's lines that run tests which are none of pytest's.
+    the reasons that tests give to be skipped, `functions` what they call of the project, `other_tests` a shell's lines
+    that run tests which are none of pytest's.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Survey:
     unnamed: list[str] = field(default_factory=list)
     build_needs: list[str] = field(default_factory=list)
     skips: list[str] = field(default_factory=list)
+    functions: list[str] = field(default_factory=list)
 
     def told(self) -> str:
         """What was found, as a clause."""
@@ -110,11 +113,12 @@ def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: s
         found.discovered = next(iter(found.packages or modules), "")
     _look_at_python(root, own, found)
     found.tests = _where_tests_are(found, own, metadata)
+    inside_project = [str(PurePosixPath(file).relative_to(project or ".")) for file in own]
     if not found.tests:
-        inside_project = (str(PurePosixPath(file).relative_to(project or ".")) for file in own)
         found.other_tests = other_tests.lines(root / (project or ""), inside_project)
     found.build_needs = metadata.build_needs
     texts = {path: text_of(root / path) for path in _around_tests(own, found)}
+    found.functions = functions(texts.values(), inside_project)
     needs = metadata.requirements(lambda name: any(_names(text, name) for text in (*texts.values(), metadata.pytest)))
     known = {*needs.plain, canonicalize_name(found.name)}
     on_path = [path for name in metadata.pytest_paths("pythonpath") for path in (metadata.folder / name).glob("*")]

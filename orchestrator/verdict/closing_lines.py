@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Callable, Iterator, List, Optional, Tuple
 
+from orchestrator.verdict.counted_tests import counted
 from orchestrator.verdict.summary_lines import closing_summaries
 
 _UNITTEST = re.compile(
@@ -126,10 +127,8 @@ def _ctest(text: str, everywhere: bool) -> Iterator[Closing]:
 
 
 def _go(text: str, everywhere: bool) -> Iterator[Closing]:
-    if not everywhere:
-        return
     lines = list(_GO.finditer(text))
-    if lines:
+    if any(line["ok"] or line["failed"] or line["empty"] for line in lines):  # it may be another's `FAIL`
         failed = next((m[0] for m in lines if m["fail"]), None)
         ran = sum(bool(m["ok"] and not (m["none"] or m["cached"])) or bool(m["fail"]) for m in lines)
         skipped = [m[0].strip() for m in _GO_SKIPS.finditer(text)] + _cached(lines)
@@ -237,6 +236,11 @@ def _sanitizer(text: str, everywhere: bool) -> Iterator[Closing]:
         yield Closing("the sanitizer", 1, match[0])
 
 
+def _counted(text: str, everywhere: bool) -> Iterator[Closing]:
+    for said in counted(text):
+        yield Closing(said.runner, said.ran, said.text if said.failed else None, (said.text,) * said.skipped)
+
+
 def _counts(text: str, everywhere: bool) -> Iterator[Closing]:
     """Any that closes by counting its tests."""
     for line in closing_summaries(text):
@@ -271,6 +275,7 @@ _PARSERS: List[Tuple[str, Callable[[str, bool], Iterator[Closing]]]] = [
     ("tox", _tox),
     ("nox", _nox),
     ("sanitizer", _sanitizer),
+    ("", _counted),
     ("", _counts),
 ]
 _NAMES = {

@@ -99,7 +99,7 @@ def judge_stage(run: Run, stage: Stage, told: object, statuses: Mapping[str, Sta
         skips=tests.skips(case),
     )
     if status == "passed":
-        return replace(judgement, doubts=[*last_words.doubts(case), *unmeasured.doubts(case)])
+        return replace(judgement, doubts=[*last_words.doubts(case), *runners.doubts(case), *unmeasured.doubts(case)])
     return _explained(judgement, case)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Iterator, List, Optional
 from orchestrator.shared.files import Refused
 from orchestrator.shared.text import count, plain
 from orchestrator.verdict.closing_lines import Closing, is_named, read
+from orchestrator.verdict.counted_tests import without_assertions
 from orchestrator.verdict.tests import asked
 
 if TYPE_CHECKING:
@@ -40,6 +41,14 @@ def none_ran(case: Case) -> Iterator[str]:
     yield from _only_usage(case)
 
 
+def doubts(case: Case) -> Iterator[str]:
+    """Runners whose tests made no assertion."""
+    for text in _printed(case):
+        said = without_assertions(text)
+        if said:
+            yield f"its tests made no assertion: {plain(said, 120)}"
+
+
 def _only_usage(case: Case) -> Iterator[str]:
     """A program that showed how it is called, and that nobody has asked for that."""
     words = [] if case.stage["pytest"] else case.stage["argv"]
@@ -62,20 +71,21 @@ def skips(case: Case) -> Optional[str]:
 
 
 def _closings(case: Case) -> List[Closing]:
-    """Of a stage that is no pytest; pytest shows what its tests print, and says itself how they ended. Of a runner
-    whose tests were seen to run it matters only that it ran none another time.
-    """
-    if case.stage["pytest"]:
-        return []
+    """Of a runner whose tests were seen to run it matters only that it ran none another time."""
     seen = {session.runner for session in case.sessions.own}
     command = " ".join(case.stage["argv"])
     found: List[Closing] = []
-    for stream in ("stderr", "stdout"):
+    for text in _printed(case):
+        found += read(text, lambda runner: is_named(runner, command))
+        if not seen:  # its words may stand before a script's own
+            amid = read(text, lambda runner: runner == "unittest")
+            found += (closing for closing in amid if closing.runner == "unittest" and not closing.ran)
+    return [closing for closing in found if closing.runner not in seen or not closing.ran]
+
+
+def _printed(case: Case) -> Iterator[str]:
+    """What a stage printed that is no pytest, which shows what its tests print, and says itself how they ended."""
+    for stream in () if case.stage["pytest"] else ("stderr", "stdout"):
         with contextlib.suppress(Refused, OSError), case.open(f"stages/{case.stage['name']}/{stream}") as f:
             f.seek(max(0, f.seek(0, 2) - _MOST_BYTES))
-            text = f.read().decode("utf-8", "replace").replace("\r\n", "\n")
-            found += read(text, lambda runner: is_named(runner, command))
-            if not seen:  # its words may stand before a script's own
-                amid = read(text, lambda runner: runner == "unittest")
-                found += (closing for closing in amid if closing.runner == "unittest" and not closing.ran)
-    return [closing for closing in found if closing.runner not in seen or not closing.ran]
+            yield f.read().decode("utf-8", "replace").replace("\r\n", "\n")

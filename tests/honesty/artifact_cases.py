@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 from tests.honesty.case import Case, first, lie, truth
@@ -43,6 +45,16 @@ import subprocess, sys
 code = "import os, time; time.sleep({}); open(os.path.join({{!r}}, {{!r}}), 'w').write('1')".format(here, "{}")
 subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
 """
+
+
+YESTERDAY = "../../../../yesterday.csv"
+"""Beside the pod's folder, as a run's tree sees it."""
+
+
+def _leave_table(root: Path) -> None:
+    table = root.parent / "yesterday.csv"
+    table.write_text("S,ms\n512,1.53417\n1024,2.94418\n2048,5.71022\n")
+    os.utime(table, (1.6e9, 1.6e9))
 
 
 def bench(name: str, status: str, reason: str, *rows: str, header: str = HEADER) -> StageCase:
@@ -90,6 +102,19 @@ def sweep(name: str, status: str, reason: str, *lines: str, **asked: Any) -> Sta
 
 
 HONEST = [
+    truth(
+        makes(
+            "measured_again",
+            "passed",
+            "",
+            f"import csv, time\nsizes = [row['S'] for row in csv.DictReader(open({YESTERDAY!r}))]\n"
+            "t = time.perf_counter()\nms = [(time.perf_counter() - t) * 1e3 for s in sizes]\n"
+            "put('measured_again.csv', 'S,ms\\n' + ''.join('%s,%r\\n' % row for row in zip(sizes, ms)))",
+            artifact("measured_again.csv", kind="csv", columns=["S", "ms"]),
+        ),
+        "it measures again what a table of yesterday, from outside the tree, holds",
+        prepare=_leave_table,
+    ),
     truth(
         _arrays("arrays_of_numbers", "passed", "", "nan", "3"),
         "NumPy's arrays, in which NaN stands beside numbers",
@@ -746,6 +771,31 @@ LIES = [
         ),
         "a copy of a result that was committed",
         honest="reproducible",
+    ),
+    lie(
+        makes(
+            "copied_from_yesterday",
+            "invalid",
+            "holds what .*/yesterday.csv holds, which was there before the stage",
+            f"import shutil\nshutil.copyfile({YESTERDAY!r}, here + '/copied_from_yesterday.csv')",
+            artifact("copied_from_yesterday.csv", kind="csv", columns=["S", "ms"]),
+        ),
+        "a table of yesterday, from outside the tree",
+        honest="measured_again",
+        prepare=_leave_table,
+    ),
+    lie(
+        runs(
+            "copied_by_a_shell",
+            "invalid",
+            "holds what .*/yesterday.csv holds, which was there before the stage",
+            *("bash", "-c", f"OLD={YESTERDAY[:-4]}\n. ./copied.sh"),
+            files={"copied.sh": 'cp "$OLD.csv" "$NSA_POD_ARTIFACTS/copied_by_a_shell.csv"\n'},
+            expect={"artifacts": [artifact("copied_by_a_shell.csv", kind="csv", columns=["S", "ms"])]},
+        ),
+        "the same, by `cp` in a script",
+        honest="measured_again",
+        prepare=_leave_table,
     ),
     lie(
         text("old_times", "invalid", "is older than the stage", KEPT_TIMES.format("os.utime(made, (1.6e9, 1.6e9))")),

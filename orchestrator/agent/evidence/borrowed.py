@@ -13,7 +13,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional
+from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence
 
 from orchestrator.shared.files import walk
 from orchestrator.shared.packed import ERRORS, OPENERS
@@ -52,8 +52,10 @@ class Sources:
         self._digests: Dict[Path, Optional[str]] = {}
         self._figures: Dict[Path, FrozenSet[str]] = {}
 
-    def of(self, expected: Mapping[str, Any], artifact: Path) -> Optional[str]:
-        """Where the artifact was taken from, as a clause; None if it was not."""
+    def of(self, expected: Mapping[str, Any], artifact: Path, older: Sequence[Path] = ()) -> Optional[str]:
+        """Where the artifact was taken from, as a clause; None if it was not. `older` are files that the stage has
+        read, and that are neither the commit's nor the run's.
+        """
         try:
             content = _content(artifact)
             if content is None:
@@ -63,6 +65,7 @@ class Sources:
                 or self._measured_before(expected, content)
                 or self._other_commit(content)
                 or self._earlier(expected, artifact)
+                or self._in_older(content, older)
             )
         except ERRORS:
             return None
@@ -74,6 +77,14 @@ class Sources:
                 return f"holds what {plain(path.name, 120)} of the commit holds, written otherwise"
         return None
 
+    def _in_older(self, content: bytes, older: Sequence[Path]) -> Optional[str]:
+        """Figures that stand, all of them, in a file from before the stage."""
+        own = _digest(content) if older and timings.clocked(_text(content)) else None
+        for path in older if own else ():
+            if self._is_about_as_large(path, len(content)) and self._digest_of(path) == own:
+                return f"holds what {plain(path, 120)} holds, which was there before the stage"
+        return None
+
     def _measured_before(self, expected: Mapping[str, Any], content: bytes) -> Optional[str]:
         """More than half of its times and rates, to five digits or more, stand in one file of the commit."""
         own = timings.measured(_text(content), of_statistics=kind_of(expected) in benchmarks.KINDS)
@@ -83,17 +94,19 @@ class Sources:
                 return f"holds figures of {plain(path.name, 120)} of the commit: {old} of {len(own)} that it measured"
         return None
 
-    def perhaps(self, expected: Mapping[str, Any], artifact: Path) -> Optional[str]:
+    def perhaps(self, expected: Mapping[str, Any], artifact: Path, older: Sequence[Path] = ()) -> Optional[str]:
         """Where all of its few figures stand, times or rates among them, as a clause: too few to be sure."""
-        try:
-            content = _content(artifact) or b""
-        except ERRORS:
-            return None
-        text = _text(content)
+        text = text_of(artifact)
+        content = text.encode()
         own = timings.figures(text) if timings.measured(text, of_statistics=False) else frozenset()
         for path in self._that_may_hold(content) if sum(map(len, own)) >= _LEAST_DIGITS else ():
             if own <= self._figures_of(path):
                 return f"holds {count(len(own), 'figure')}, all of which stand in {plain(path.name, 120)} of the commit"
+        for path in older if sum(map(len, own)) >= _LEAST_DIGITS else ():
+            if own <= self._figures_of(path):
+                return (
+                    f"holds {count(len(own), 'figure')}, all of which stand in {plain(path, 120)}, older than the stage"
+                )
         return None
 
     def _that_may_hold(self, content: bytes) -> Iterator[Path]:
@@ -156,6 +169,14 @@ class Sources:
             if is_as_large and Path(entry.path).read_bytes() == own:
                 return f"equals {plain(name, 120)} of the run {plain(run.name, 80)}"
         return None
+
+
+def text_of(path: Path) -> str:
+    """What it holds, unpacked; blank where that cannot be read, or is too large."""
+    try:
+        return _text(_content(path) or b"")
+    except ERRORS:
+        return ""
 
 
 def _is_small(program: Path) -> bool:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import stat
+from collections import Counter
 from pathlib import Path
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Sequence
 
-from orchestrator.agent.evidence.borrowed import Sources
+from orchestrator.agent.evidence.borrowed import Sources, text_of
+from orchestrator.agent.evidence.measuring import Measuring, is_derived
 from orchestrator.agent.evidence.moment import Moment
 from orchestrator.agent.evidence.secret_files import take_away
 from orchestrator.agent.layout import Layout
@@ -16,13 +20,23 @@ from orchestrator.shared.files import Refused, copy_inside, describe, open_insid
 from orchestrator.shared.redaction import Redactor
 from orchestrator.shared.stage_record import File
 from orchestrator.shared.text import plain
-from orchestrator.shared.tree import Manifest, entry_of, is_empty
+from orchestrator.shared.tree import Manifest, copy_file, entry_of, is_empty
 from orchestrator.verdict.artifacts.asked import STREAMS
+from orchestrator.verdict.artifacts.timings import clocked
 
 _MOST_REFUSED = 1000
 _MOST_FILES = 1_000_000
 _MOST_BYTES = 256 << 30
 _LINE_BYTES = 1 << 20
+
+
+class Figures(NamedTuple):
+    """Of a stage's artifacts: where each comes from whose content is from elsewhere, as a clause; and, as sentences,
+    what can be judged by nobody but a person.
+    """
+
+    borrowed: Dict[str, str]
+    doubts: List[str]
 
 
 class Artifacts:
@@ -37,12 +51,13 @@ class Artifacts:
         self._committed = {entry[1]: name for name, entry in files if not is_empty(entry)}
         self._began = Moment(places.run_dir)
         self._before = snapshot(places.artifacts)
+        self._there: frozenset[str] = frozenset()  # when the stage began
 
     def begin(self, expected: Sequence[Mapping[str, Any]], tree: Path) -> dict[str, bool]:
         """A stage begins: whether each artifact that is expected of it, or the file in its tree that it is to be taken
         from, is there already.
         """
-        self._began = Moment(self._places.run_dir)
+        self._began, self._there = Moment(self._places.run_dir), frozenset(self._before)
         return {a["path"]: any(map(os.path.lexists, self._places_of(a, tree))) for a in expected}
 
     def deliver(self, expected: Mapping[str, Any], stage: str, tree: Path) -> str | None:
@@ -74,16 +89,26 @@ class Artifacts:
         blobs = {a["path"]: entry_of(self._places.artifacts / a["path"])[1] for a in expected}
         return {path: self._committed[blob] for path, blob in blobs.items() if blob in self._committed}
 
-    def borrowed(self, expected: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-        """Those whose content is from elsewhere, each with where from, as a clause."""
-        found = ((a["path"], self._sources.of(a, self._places.artifacts / a["path"])) for a in expected)
-        return {path: clause for path, clause in found if clause}
+    def figures(self, expected: Iterable[Mapping[str, Any]], measuring: Measuring) -> Figures:
+        """Where the content of artifacts is from, if it was not made, or not measured, in this stage."""
+        files = measuring.files()
+        older = [path for path in files if self._is_from_before(path)]
+        timed = measuring.has_clock or measuring.others or is_derived(files, self._places, self._there)
+        found = Figures({}, [])
+        for asked in expected:
+            path, artifact = asked["path"], self._places.artifacts / asked["path"]
+            source = self._sources.of(asked, artifact, older)
+            if source:
+                found.borrowed[path] = source
+            elif not asked.get("reproducible"):
+                perhaps = self._sources.perhaps(asked, artifact, older)
+                perhaps = perhaps or _unmeasured(text_of(artifact), timed=bool(timed), waited=not measuring.unwaited)
+                found.doubts.extend(f"artifact {path} {clause}" for clause in filter(None, [perhaps]))
+        return found
 
-    def perhaps_borrowed(self, expected: Iterable[Mapping[str, Any]]) -> list[str]:
-        """Sentences of those whose few figures are from elsewhere, it seems; not of those that may be the same."""
-        own = [a for a in expected if not a.get("reproducible")]
-        found = ((a["path"], self._sources.perhaps(a, self._places.artifacts / a["path"])) for a in own)
-        return [f"artifact {path} {clause}" for path, clause in found if clause]
+    def _is_from_before(self, path: Path) -> bool:
+        """Whether it was written before the stage, and not by this run."""
+        return self._places.run_dir not in path.parents and self._began.is_after(path)
 
     def _link_outside(self, status: os.stat_result) -> str | None:
         """What is wrong with a file that can also be reached, and may have been made, outside artifacts/."""
@@ -96,9 +121,26 @@ class Artifacts:
         """Paths in artifacts/ that are new since the last call, and those that were there and changed or went."""
         now = snapshot(self._places.artifacts)
         fresh = sorted(name for name in now if name not in self._before)
+        if self._part(fresh, Counter(identity.inode for identity in now.values())):
+            now = snapshot(self._places.artifacts)
         overwritten = sorted(name for name, identity in self._before.items() if now.get(name) != identity)
         self._before = now
         return fresh, overwritten
+
+    def _part(self, fresh: Iterable[str], names: Mapping[int, int]) -> bool:
+        """Make those of the `fresh` files that have names elsewhere files of their own, whether there are any: what is
+        done to them there, as when the tree is set in order, would be the next stage's doing here. `names`: by inode.
+        """
+        parted = False
+        for path in (self._places.artifacts / name for name in fresh):
+            status = os.lstat(path)
+            if stat.S_ISREG(status.st_mode) and status.st_nlink > names[status.st_ino]:
+                aside = path.with_name(f".{path.name}.{os.getpid()}")
+                with contextlib.suppress(OSError):
+                    copy_file(str(path), str(aside))
+                    os.replace(aside, path)
+                    parted = True
+        return parted
 
     def take_away(self, names: Sequence[str], redactor: Redactor) -> dict[str, str]:
         """Remove those of the artifacts `names` that hold a secret value; why, by artifact."""
@@ -111,6 +153,16 @@ class Artifacts:
         yield self._places.artifacts / expected["path"]
         if (expected.get("from") or "").startswith("tree:"):
             yield tree / expected["from"][len("tree:") :]
+
+
+def _unmeasured(text: str, *, timed: bool, waited: bool) -> str | None:
+    """Why what only a clock tells was not measured, as a clause."""
+    names = plain(", ".join(clocked(text)[:3]), 120) if not (timed and waited) else ""
+    if not names:
+        return None
+    if not timed:
+        return f"holds {names}, and no clock was read in its stage"
+    return f"holds {names}, and nobody waited for the GPU in its stage"
 
 
 def describe_files(run_dir: Path, names: Sequence[str]) -> tuple[list[File], list[dict[str, str]]]:

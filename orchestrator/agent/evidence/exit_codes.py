@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from orchestrator.agent.evidence.processes import Ends, Processes, Untold
-from orchestrator.agent.evidence.shell_commands import SAYING
+from orchestrator.agent.evidence.shell_commands import SAYING, UNTIMED
 from orchestrator.agent.evidence.shell_record import Failure, ShellRecord
 from orchestrator.agent.layout import Layout
 from orchestrator.shared.files import Refused, open_inside
@@ -48,6 +48,7 @@ _RUNNERS = re.compile(r"ctest|nosetests\d?|nose2|unittest|tox|nox|coverage|accel
 _RUN_TESTS = re.compile(r"(?:cargo|go|npm|yarn|pnpm|make|gmake|ninja|meson|bazel)\s+(?:\S+\s+)*\S*(?:test|check)")
 _RUNS_PYTHON = re.compile(r"(?:python|pypy)[\d.]*|py\.?test[\d.]*|torchrun|accelerate|deepspeed|coverage|tox|nox")
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
+_CLOCK = re.compile(r"\bdate\b[^|;\n]*\+\S*%[sN]|\btime\b|\bSECONDS\b|\bEPOCH(?:REALTIME|SECONDS)\b")
 _ASKS = re.compile(r"(?<!\S)(--version|--help)(?!\S)")
 _ANSWERED = ("said", "ignored", "kept", "substituted")  # which is enough where a command only asks
 _MAKES = ("make", "gmake", "ninja")
@@ -85,12 +86,15 @@ class Child(NamedTuple):
 class Seen(NamedTuple):
     """`lost` are the exit codes that were lost; `unseen` says why those of some shell could not be recorded; of the
     scripts in `inert` nothing ran that they are there for; `doubts` are what somebody was told of, as sentences.
+    `scripts` are their texts, `others` the programs that may read clocks and are no Pythons, which tell themselves.
     """
 
     lost: List[LostExitCode]
     unseen: Optional[str]
     inert: List[str]
     doubts: List[str]
+    scripts: List[str]
+    others: List[str]
 
 
 def install(root: Path) -> None:
@@ -164,17 +168,27 @@ def read(folder: Path, command: Command, where: Where, children: Iterable[Child]
     if in_eval and not unseen:
         unseen = f"what {in_eval['command']!r} returned in a pipe at the end of an eval is lost"
     inert = _inert(record, where) if text and not processes.pythons else []
+    others = _others(record) if text else [program for program in command.argv[:1] if not _is_python(program)]
     taken = {f"{_as_typed(u.end.command, where)} returned {u.end.code}, and {u.by} went on": u for u in ends.taken()}
-    return Seen(
-        lost[:_MOST], unseen, inert, [plain(said) for said, end in taken.items() if _is_own(end, where)][:_MOST]
-    )
+    doubts = [plain(said) for said, end in taken.items() if _is_own(end, where)]
+    return Seen(lost[:_MOST], unseen, inert, doubts[:_MOST], record.texts, others)
+
+
+def _others(record: ShellRecord) -> List[str]:
+    programs = [program_of(command.text) for _, command in record.work()]
+    found = [program for program in programs if program not in UNTIMED and not _is_python(program)]
+    return found + [match[0] for match in map(_CLOCK.search, record.texts) if match]
+
+
+def _is_python(program: str) -> bool:
+    return _RUNS_PYTHON.fullmatch(os.path.basename(program)) is not None
 
 
 def _inert(record: ShellRecord, where: Where) -> List[str]:
     """The script of a stage in which no Python ran, where it is for Python alone: `[ -z "$CUDA" ] || python x.py`."""
     work = [(file, program_of(command.text)) for file, command in record.work()]
     work = [(file, program) for file, program in work if program not in SAYING]  # `exec true`
-    if not work or not all(_RUNS_PYTHON.fullmatch(program) for _, program in work):
+    if not work or not all(_is_python(program) for _, program in work):
         return []
     return [plain(_inside(work[0][0], where.tree)) if work[0][0] else "its script"]
 

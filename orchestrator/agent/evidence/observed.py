@@ -23,6 +23,8 @@ class Observed:
     `guarded` is None if no Python was guarded, and False if the report is not, or not whole, the guard's. Its
     `children` have failed, and the Pythons that started them did not look at that;
     the programs in `idle` hold tests and called none of them, those in `inert` only define; `doubts` are sentences.
+    Of a stage that owes artifacts: files that it has `read`, whether it `has_clock`, what `measures` beside
+    that, and whether work on CUDA was `unwaited` for.
     """
 
     guarded: Optional[bool] = None
@@ -34,6 +36,10 @@ class Observed:
     idle: Dict[str, None] = field(default_factory=dict)
     inert: Dict[str, None] = field(default_factory=dict)
     doubts: Dict[str, None] = field(default_factory=dict)
+    read: Dict[str, None] = field(default_factory=dict)
+    measures: Dict[str, None] = field(default_factory=dict)
+    has_clock: bool = False
+    unwaited: bool = False
 
 
 def read_observed(folder: Path) -> Observed:
@@ -61,6 +67,12 @@ def _fold(seen: Observed, line: Mapping[str, Any]) -> None:
         seen.inert[plain(line["inert"])] = None
     if "doubt" in line:
         seen.doubts[plain(line["doubt"])] = None
+    if "read" in line:
+        seen.read[str(line["read"])] = None
+    if "measures" in line:
+        seen.measures[plain(line["measures"])] = None
+    seen.has_clock |= "clock" in line
+    seen.unwaited |= "unwaited" in line
     if "child" in line:
         place = str(line["file"]), int(line["line"])
         seen.children.append(Child(str(line["child"]), int(line["code"]), *place, int(line["pid"]), bool(line["call"])))

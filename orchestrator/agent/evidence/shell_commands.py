@@ -46,6 +46,10 @@ _KEEPING = SAYING | frozenset((
     "column", "sort", "uniq", "less", "more", "nl", "jq", "cut", "tr", "grep", "egrep", "fgrep", "sed", "awk", "cp",
     "mv", "rm", "tar", "gzip", "zip", "chmod", "touch", "mkdir", "mail",
 ))  # fmt: skip
+UNTIMED = _KEEPING - {"times"} | frozenset(
+    ("git", "bc", "paste", "seq", "basename", "dirname", "test", "ln", "pip", "uv")
+)
+"""They run nothing else, and measure nothing; how `date` is asked says whether that does."""
 _PYTHON = re.compile(r"(?:.*/)?(?:python|pypy)[\d.]*")
 _PRINTING = ("print", "pprint", "write", "flush")
 _NAME = re.compile(r"[A-Za-z_]\w*")

@@ -270,6 +270,11 @@ class ShellRecord:
         return ((name if name in self._files else "", command) for name, command in self._scripts_read().work())
 
     @property
+    def texts(self) -> List[str]:
+        """All that the shells were given, and what they sourced."""
+        return self._scripts_read().texts if self._loaded else []
+
+    @property
     def _files(self) -> Set[str]:
         return {line.file for line in self._lines if line.file}
 

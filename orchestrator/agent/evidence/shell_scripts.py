@@ -57,6 +57,10 @@ class Scripts:
         self._functions: Optional[Dict[str, Function]] = None
         self._sources: Optional[bool] = None
 
+    @property
+    def texts(self) -> List[str]:
+        return list(self._texts.values())
+
     def find(self, place: str, line: int, command: str) -> List[Simple]:
         """The commands in `line` of a text that look like `command`, which is as bash tells it; of those that are the
         same there, all. Where there is no such text they may be in any, such as a here-document.

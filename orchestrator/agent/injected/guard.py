@@ -68,9 +68,23 @@ class Guard:
 
             harmless = bool(config.all("noticed"))  # a control
             finder.when_imported(sabotage.after_import(target, self.notes, harmless=harmless))
+        self._of_figures = self._watch_figures() if config.all("owed") else ()
         self._sessions: list[Any] = []
         self._missed: set[str] = set()
         self._note_begin()
+
+    def _watch_figures(self) -> Iterable[Any]:
+        """Of a stage that owes artifacts: where their figures may come from."""
+        from .kernels.waits import Waits
+        from .programs.clocks import Clocks
+        from .programs.read_files import ReadFiles
+
+        ReadFiles(self.config, self.notes).start()
+        clocks, waits = Clocks(self.config, self.notes), Waits(self.config, self.notes)
+        for each in (clocks, waits):
+            self._finder.when_imported(each.after_import)
+        clocks.start()
+        return clocks, waits
 
     def _seek(self, name: str) -> None:
         self._imports.begins(name)
@@ -124,6 +138,8 @@ class Guard:
         self._imports.look_at_all()
         self._note_work()
         self._tell_of(_compiled)
+        for each in self._of_figures:
+            each.tell()
         for session in self._sessions:
             if session.pluginmanager.is_blocked(PLUGIN):
                 wrong = "the agent's plugin was kept out of a pytest session"
@@ -163,6 +179,8 @@ class Guard:
         """Children of multiprocessing, and what forks, end without their exit functions."""
         self._note_work()
         self._imports.look_at_new()
+        for each in self._of_figures:
+            each.tell()
         self._end.leaves_by(status)
         self._tell_of(_other_runners)
 

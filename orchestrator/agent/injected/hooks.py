@@ -41,7 +41,7 @@ def watched(
 
     def call(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        frame = _caller(_getframe())
+        frame = caller(_getframe())
         if before is not None:
             tell(before, frame, *args, **kwargs)
         try:
@@ -65,9 +65,27 @@ def replace(holder: Any, name: str, made: Callable[[Function], Function]) -> Non
         setattr(holder, name, property(as_named(made(found.fget), found.fget), found.fset, found.fdel, found.__doc__))
     elif found is not None:
         new = as_named(made(found), found)
+        if type(found) in (type(len), BuiltIn):  # which somebody else may have put there
+            new = as_named(BuiltIn(new), found)
         if type(holder) is type(sys):  # found there by its name, as what pickles it for a pool does
             new.__module__, new.__qualname__ = holder.__name__, name
         setattr(holder, name, new)
+
+
+class BuiltIn:
+    """What is in the place of a built-in function: as that, it does not become a method where a class has it."""
+
+    __slots__ = ("__dict__", "_function")  # what is named as another takes over all that this has in its `__dict__`
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        return self._function(*args, **kwargs)
+
+    def __reduce__(self) -> str:
+        return str(getattr(self, "__qualname__", ""))  # by which its module has it
 
 
 def compile_by(code_of: Callable[[Any, str], Any]) -> None:
@@ -110,7 +128,7 @@ class Attribute:
         if self._name not in holder.__dict__:
             raise AttributeError(self._name)
         value = holder.__dict__[self._name]
-        tell(self._read, _caller(_getframe()), holder, value)
+        tell(self._read, caller(_getframe()), holder, value)
         return value
 
     def __set__(self, holder: Any, value: Any) -> None:
@@ -119,8 +137,8 @@ class Attribute:
             tell(self._written, holder, value)
 
 
-def _caller(frame: FrameType | None) -> FrameType | None:
-    """The first frame that is none of a hook, of which several may watch the same; None where Python itself calls."""
+def caller(frame: FrameType | None) -> FrameType | None:
+    """The first frame upwards that is none of a hook, of which several may watch the same; None where Python calls."""
     while frame is not None and frame.f_globals is _OWN:
         frame = frame.f_back
     return frame

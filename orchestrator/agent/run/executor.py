@@ -13,6 +13,7 @@ from orchestrator.agent.evidence import exit_codes
 from orchestrator.agent.evidence.borrowed import Sources
 from orchestrator.agent.evidence.collect import Artifacts, describe_files, in_lines
 from orchestrator.agent.evidence.escaped import escaped
+from orchestrator.agent.evidence.measuring import Measuring
 from orchestrator.agent.evidence.observed import read_observed
 from orchestrator.agent.evidence.secret_files import redact_logs, take_away
 from orchestrator.agent.host import gpu, telemetry
@@ -191,7 +192,8 @@ class Executor:
         for folder in (Path(command.env["TMPDIR"]), ground.commands.cache, own):
             folder.mkdir(parents=True, exist_ok=True)
         ground.injection.forget()
-        ground.injection.tell(stage["name"], ground.origins.of(command.env, command.cwd).config)
+        config = ground.origins.of(command.env, command.cwd).config
+        ground.injection.tell(stage["name"], {**config, "owed": [a["path"] for a in _artifacts(stage)]})
 
     def _tell_output(self, stage: str, stream: str, elapsed: float, log: Log, tests: Optional[Tested]) -> None:
         told = Output(
@@ -216,7 +218,6 @@ class Executor:
         delivered = [a for a in _artifacts(stage) if problems[a["path"]] is None]
         record["older"] = self._artifacts.older(delivered, own_tree)
         record["equal_to_committed"] = self._artifacts.equal_to_committed(delivered)
-        record["borrowed"] = self._artifacts.borrowed(delivered)
         fresh, record["overwritten"] = self._artifacts.made()
         removed = self._without_secrets(stage, folder, [*fresh, *record["overwritten"]], record)
         fresh = [name for name in fresh if name not in removed]
@@ -246,7 +247,18 @@ class Executor:
         lost = exit_codes.read(folder, ran, where, seen.children, processes)
         record["idle_programs"], record["inert_programs"] = list(seen.idle), [*seen.inert, *lost.inert]
         record["lost_exit_codes"], record["unseen_exit_codes"] = lost.lost, lost.unseen
-        record["doubts"] = [*seen.doubts, *lost.doubts, *self._artifacts.perhaps_borrowed(delivered)]
+        measuring = Measuring(
+            seen.has_clock,
+            seen.unwaited,
+            [*lost.others, *seen.measures],
+            [*lost.scripts, " ".join(command.argv)],
+            list(seen.read),
+            command.env,
+            command.cwd,
+        )
+        figures = self._artifacts.figures(delivered, measuring)
+        record["borrowed"] = figures.borrowed
+        record["doubts"] = [*seen.doubts, *lost.doubts, *figures.doubts]
         self._note_tree(stage, record)
         record["environment_ok"] = ground.installed.is_same()
         record["journal_ok"] = self._journal.intact()

@@ -122,7 +122,16 @@ def _sabotage(stages: Sequence[StageResult]) -> Section | None:
 
 def _notes(result: Result) -> Section | None:
     lines = [f"{stage.name}: {note}" for stage in result.stages for note in (*stage.doubts, *stage.notes)]
-    return section("Notes", bullets([*lines, *(f"refused from the pod: {sentence}" for sentence in result.refused)]))
+    refused = (f"refused from the pod: {sentence}" for sentence in result.refused)
+    return section("Notes", bullets([*lines, *_untried(result.stages), *refused]))
+
+
+def _untried(stages: Sequence[StageResult]) -> Iterator[str]:
+    names = [
+        stage.name for stage in stages if stage.tests.get("passed") and stage.status == "passed" and not stage.kills
+    ]
+    if names:
+        yield f"whether the tests of {listing(names)} can fail is not known: no planted fault was tried (`kills`)"
 
 
 def _left_out(result: Result) -> Section | None:

@@ -20,6 +20,12 @@ _NAME = re.compile(
     r"|tok(?:ens)?_(?:per_)?s(?:ec)?|fps)(?:$|[\W_])",
     re.IGNORECASE,
 )
+# What only a clock tells; not a time of what is simulated, or the length of a recording.
+_CLOCKED = re.compile(
+    r"(?:^|[\W_])(?:ms|us|µs|latency|elapsed|runtime|[tgm]flops|[tg]i?b_?p?s|throughput|tok(?:ens)?_(?:per_)?s(?:ec)?)"
+    r"(?:$|[\W_])",
+    re.IGNORECASE,
+)
 _STATISTIC = re.compile(r"mean|median|min|max|std_?dev|iqr|q1|q3|hd15iqr|ops|p\d\d|total|data")
 # What a bench compares its own with, and what it calculates.
 _OF_OTHERS = re.compile(
@@ -33,6 +39,7 @@ _NUMBERS = re.compile(rf"(?<![\w.]){_NUMBER}(?![\d.])")
 _TOLD = re.compile(
     rf"(?<!\w)([A-Za-z_]\w*)\s*[=:]\s*({_NUMBER})(?![\d.])|(?<![\w.])({_NUMBER})\s*{_UNITS}(?!\w)", re.IGNORECASE
 )
+_WITH_UNIT = re.compile(rf"(?<![\w.])({_NUMBER})\s*(ms|us|µs|[tg]flop/?s|[tg]i?b/s|tok(?:ens)?/s)(?!\w)", re.IGNORECASE)
 _WITHIN = "\n"  # between the names of keys: a time may stand under its size, {"ms": {"512": 1.5}}
 _CELLS = re.compile(r"[,;|\t]")
 
@@ -52,6 +59,19 @@ def by_name(text: str) -> Dict[str, List[str]]:
         if _NUMBER_ALONE.fullmatch(number) and math.isfinite(float(number)):
             found.setdefault(own if _NAME.search(own) else name.lstrip(_WITHIN), []).append(number)
     return found
+
+
+def clocked(text: str) -> List[str]:
+    """The names, or units, of what only a clock tells; not of whole numbers, which are limits and sizes."""
+    found = [
+        name
+        for name, cells in by_name(text).items()
+        if _CLOCKED.search(name)
+        and not _OF_OTHERS.search(name)
+        and any(float(cell) != int(float(cell)) for cell in cells)
+    ]
+    units = [] if _documents(text) else [match[2] for match in _WITH_UNIT.finditer(text) if "." in match[1]]
+    return list(dict.fromkeys([*(name.replace(_WITHIN, ".") for name in found), *units]))
 
 
 def is_measured(name: str) -> bool:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from orchestrator.agent.evidence.borrowed import Sources
-from orchestrator.agent.evidence.collect import Artifacts
+from orchestrator.agent.evidence.collect import Artifacts, Figures
+from orchestrator.agent.evidence.measuring import Measuring
 from orchestrator.agent.evidence.moment import Moment
 from orchestrator.agent.layout import Layout
 from orchestrator.shared import tree
@@ -90,3 +91,96 @@ def test_a_file_of_the_commit_was_there_before(places: Layout) -> None:
     assert Artifacts(places, [tree.scan(places.tree)], Sources(places.run_dir, {}, [])).begin(asked, places.tree) == {
         "it": True
     }
+
+
+def test_a_file_that_has_a_name_in_the_tree_is_parted_from_it(places: Layout) -> None:
+    artifacts = Artifacts(places, [], Sources(places.run_dir, {}, []))
+    write_files(places.tree, {"golden.csv": "S,ms\n"})
+    os.link(places.tree / "golden.csv", places.artifacts / "mine.csv")
+    assert artifacts.deliver({"path": "mine.csv"}, "s", places.tree) == (
+        "has another name outside artifacts/ (a hard link)"
+    )
+    assert artifacts.made() == (["mine.csv"], [])
+    (places.tree / "golden.csv").chmod(0o600)  # as the tree is set in order
+    assert artifacts.made() == ([], [])
+    assert (places.artifacts / "mine.csv").read_text() == "S,ms\n"
+
+
+def figures(places: Layout, text: str, **over: Any) -> Figures:
+    """What is said of the artifact `text`; a Python of the stage read no clock, unless `over` says otherwise."""
+    artifacts = Artifacts(places, [], Sources(places.run_dir, {}, []))
+    artifacts.begin([{"path": "own.csv"}], places.tree)
+    write_files(places.artifacts, {"own.csv": text})
+    told: dict[str, Any] = {
+        "has_clock": False,
+        "unwaited": False,
+        "others": (),
+        "texts": (),
+        "read": (),
+        "env": {},
+        "cwd": places.tree,
+    }
+    return artifacts.figures([{"path": "own.csv", **over.pop("asked", {})}], Measuring(**{**told, **over}))
+
+
+TABLE = "S,ms\n512,1.534\n1024,2.944\n"
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"has_clock": True},
+        {"others": ["nsys"]},
+        {"text": "S,error\n512,1.534\n"},
+        {"text": "S,ms\n512,2\n"},
+        {"asked": {"reproducible": True}},
+    ],
+)
+def test_figures_that_may_be_measured(places: Layout, over: dict[str, Any]) -> None:
+    assert figures(places, **{"text": TABLE, **over}) == ({}, [])
+
+
+def test_times_without_a_clock_are_a_doubt(places: Layout) -> None:
+    assert figures(places, TABLE).doubts == ["artifact own.csv holds ms, and no clock was read in its stage"]
+
+
+@pytest.mark.parametrize("place", ["artifacts/raw.csv", "builds/first/raw.csv"])
+def test_times_that_an_earlier_stage_has_left_need_no_clock(places: Layout, place: str) -> None:
+    write_files(places.run_dir, {place: TABLE})
+    read = places.artifacts if place.startswith("artifacts") else places.tree
+    assert figures(places, TABLE, read=[str(read / "raw.csv")]).doubts == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cp {folder}/old.csv $OUT",
+        'DIR={folder}\nfor f in "$DIR"/o*.csv; do cat $f; done',
+        "tar -c ~/ > $OUT",
+        "cat ../old.csv",
+    ],
+)
+def test_a_copy_of_a_file_that_a_script_names_is_none_of_the_stage(
+    places: Layout, tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    folder = tmp_path_factory.mktemp("home")
+    old = aged(folder / "old.csv", HOUR)
+    old.write_text("ms;S\n1.5340;512\n2.944;1024\n")
+    os.utime(old, (time.time() - HOUR,) * 2)
+    (folder / "work").mkdir()
+    how = {"texts": [text.format(folder=folder)], "env": {"HOME": str(folder)}, "cwd": folder / "work"}
+    assert figures(places, TABLE, **how).borrowed == {
+        "own.csv": f"holds what {old} holds, which was there before the stage"
+    }
+    os.utime(old)
+    assert figures(places, TABLE, **how).borrowed == {}
+
+
+def test_figures_among_which_all_of_an_older_file_are_a_doubt(
+    places: Layout, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    old = tmp_path_factory.mktemp("home") / "cache.json"
+    old.write_text('{"a": 1.5341, "b": 2.9443, "note": "tuned"}')
+    os.utime(old, (time.time() - HOUR,) * 2)
+    found = figures(places, "S,ms\n512,1.5341\n1024,2.9443\n", read=[str(old)], has_clock=True)
+    assert found == ({}, [f"artifact own.csv holds 2 figures, all of which stand in {old}, older than the stage"])

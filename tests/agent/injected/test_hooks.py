@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 import types
 import typing
 from typing import Any
@@ -137,3 +138,19 @@ def test_what_python_itself_calls_has_no_caller() -> None:
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ended.stdout.startswith("None <class 'ZeroDivisionError'>")
     assert "ZeroDivisionError: division by zero" in ended.stderr
+
+
+def test_what_is_in_the_place_of_a_built_in_function_becomes_no_method() -> None:
+    holder = types.ModuleType("time")
+    holder.now = time.perf_counter  # type: ignore[attr-defined]
+    told: list[Any] = []
+    for _ in range(2):
+        hooks.watch(holder, "now", before=lambda frame: told.append(frame.f_code.co_name))
+    watched: Any = holder.now
+
+    class Clock:
+        now = watched
+
+    assert Clock().now() > 0
+    assert told == ["test_what_is_in_the_place_of_a_built_in_function_becomes_no_method"] * 2
+    assert (watched.__module__, watched.__doc__) == ("time", time.perf_counter.__doc__)

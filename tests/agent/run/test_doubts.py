@@ -54,6 +54,7 @@ def optimize(backend):
     return compiled
 def reset(): pass
 """
+TIMED = "from time import perf_counter as now\nt = now()\nprint(f'{(now() - t) * 1e3:.5f} ms')\n"
 ABSENT = "ModuleNotFoundError: No module named 'no_such_compiler'"
 FILES = {
     "forked/conftest.py": FORKS,
@@ -88,7 +89,14 @@ FILES = {
     "jits.py": "import sys\nsys.path.append('compiled')\nimport numba\ndef main(): return 1\nmain()\nprint(1)\n",
     "lacks.py": "import sys\ntry: import no_such_kernel\nexcept ImportError:\n    print('done')\n    sys.exit(0)\n",
     "reads.py": "import sys\ntry: print(2), input()\nexcept EOFError: sys.exit()\n",
-    "says.py": "import sys\nprint('0.3 ms')\nprint(sys.argv[1])\n",
+    "says.py": f"import sys\n{TIMED}print(sys.argv[1])\n",
+    "timed.py": TIMED,
+    "invents.py": "import random, time\nprint(time.time() > 0)\nprint(f'{random.random():.4f} ms')\n",
+    "by_a_child.py": "import subprocess as s, sys\nprint(s.check_output([sys.executable, 'timed.py'], text=True))\n",
+    "by_another.py": "import os\nos.system('echo 0.3 ms')\n",
+    "by_dates.py": "from datetime import datetime as d\nt = d.now()\n"
+    "print((d.now() - t).total_seconds() * 1e3 + 0.1, 'ms')\n",
+    "of_before.py": "import os\nprint(open(os.environ['NSA_POD_ARTIFACTS'] + '/said').read())\n",
     "fails.py": "import sys\nsys.exit(3)\n",
     "fails.sh": "exit 4\n",
     "acts.py": "import webbrowser as w\nassert not w.GenericBrowser(['python', '%s']).open('fails.py')\nprint(1)\n",
@@ -123,6 +131,13 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         stage("read", "reads.py"),
         stage("said", "says.py", "PARITY FAILED"),
         stage("said_well", "says.py", "0 FAILED"),
+        stage("timed", "timed.py"),
+        stage("invented", "invents.py"),
+        stage("shown", "-c", "", run=["sh", "-c", "echo 0.3 ms | tee -a $TMPDIR/log"]),
+        stage("child_timed", "by_a_child.py"),
+        stage("another_timed", "by_another.py"),
+        stage("dated", "by_dates.py"),
+        stage("summed_up", "of_before.py"),
         stage("skipped", "-c", "print('CUDA is not available, skipping')"),
         stage("told", "by_library.py", "python", "fails.py"),
         stage("acted_on", "acts.py"),
@@ -154,6 +169,13 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "read": [],
         "said": ["it ended with 0, and its last words are 'PARITY FAILED'"],
         "said_well": [],
+        "timed": [],
+        "invented": ["artifact invented holds ms, and no clock was read in its stage"],
+        "shown": ["artifact shown holds ms, and no clock was read in its stage"],
+        "child_timed": [],
+        "another_timed": [],
+        "dated": [],
+        "summed_up": ["it ended with 0, and its last words are 'PARITY FAILED'"],
         "skipped": ["it ended with 0, and says no more than 'CUDA is not available, skipping'"],
         "told": ["python fails.py returned 3, and webbrowser went on"],
         "acted_on": [],
@@ -163,6 +185,6 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 14 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 17 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )

@@ -72,7 +72,7 @@ class Imports:
             self._look_inside(module, self._program if name == "__main__" else None)
         if self._program:
             self._look_at_file("__main__", self._program)
-        for path in _mapped():
+        for path in mapped():
             if not path.startswith((*self._home, self._tree)):
                 self._note(mapped=path)
 
@@ -251,7 +251,7 @@ def _is_standard(path: str) -> bool:
     return path.startswith(_STANDARD_LIBRARY) and not any(site in path for site in _SITES)
 
 
-def _mapped() -> Iterator[str]:
+def mapped() -> Iterator[str]:
     """The shared objects that the process has mapped to run; none where nobody tells."""
     try:
         with open("/proc/self/maps", "rb") as f:

@@ -55,6 +55,15 @@ class CudaWork:
         return self._has_context
 
 
+def has_allocated() -> bool:
+    """Whether this process's torch has ever allocated on CUDA."""
+    torch: Any = sys.modules.get("torch")
+    try:
+        return bool(torch) and torch.cuda.is_initialized() and any(_allocated(torch).values())
+    except Exception:  # an allocator, or a torch, that keeps no account
+        return False
+
+
 def has_context(pid: int | str) -> bool:
     """Whether the process has a CUDA context; False if it is gone or is another user's."""
     process = f"/proc/{pid}"

@@ -17,7 +17,7 @@ from os import getpid
 from sys import _getframe  # bound here, as in `hooks`
 
 from ..frames import drops_result, is_of, outside, package
-from ..hooks import Attribute, replace, watch
+from ..hooks import Attribute, caller, replace, watch
 from ..stage import test_around
 
 TYPE_CHECKING = False
@@ -131,7 +131,9 @@ class Children:
 
         return _if_possible(lambda: is_used(frame), otherwise=True)
 
-    def _is_used(self, frame: FrameType, **how: Any) -> bool:
+    def _is_used(self, frame: FrameType | None, **how: Any) -> bool:
+        if frame is None:
+            return False
         if not self.is_ours(frame):
             return not (how.get("called") and drops_result(frame))
         from ..source.uses import is_used
@@ -199,7 +201,7 @@ class Children:
 
     def _calling(self, system: Any) -> Any:
         def watched(command: Any) -> Any:
-            frame = _getframe(1)
+            frame = caller(_getframe(1))
             ours, shell = self.is_ours(frame), _recorded_shell()
             recorded = isinstance(command, str) and ours and shell is not None
             status = system(f"{_BY_SYSTEM}=1 exec {_quoted([shell, '-c', command])}" if recorded else command)

@@ -1,0 +1,75 @@
+"""What the figures of a stage may come from: clocks that were read, other programs, files that were there before."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Collection, Iterable, Iterator, List, Mapping, Optional, Sequence
+
+from orchestrator.agent.layout import Layout
+from orchestrator.shared.files import walk
+
+_MOST = 500
+_WORD = re.compile(r"[^\s`()<>|;&=]+")
+_QUOTES = re.compile("[\"']")
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+_SETS = re.compile(r"^\s*(?:export\s+)?(\w+)=[\"']?([^\s\"';]+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """Of one stage: whether a Python of it read a clock, which `others` may have, and whether one
+    used CUDA and never waited for it; its `texts` are the scripts of its
+    shells and its own command, and `read` what its Pythons have.
+    """
+
+    has_clock: bool
+    unwaited: bool
+    others: Sequence[str]
+    texts: Sequence[str]
+    read: Sequence[str]
+    env: Mapping[str, str]
+    cwd: Path
+
+    def files(self) -> List[Path]:
+        """Files that its Pythons have read, or its scripts name."""
+        known = {**self.env, **dict(pair for text in self.texts for pair in _SETS.findall(text))}
+        named = (path for text in self.texts for path in self._named(text, known))
+        return list(islice({**dict.fromkeys(map(Path, self.read)), **dict.fromkeys(named)}, _MOST))
+
+    def _named(self, text: str, known: Mapping[str, str]) -> Iterator[Path]:
+        for word in _WORD.findall(_QUOTES.sub("", text)):
+            for _ in range(3):  # variables that stand in others
+                word = _VARIABLE.sub(lambda match: known.get(match[1] or match[2], ""), word)
+            if "/" in word:
+                yield from _below(os.path.join(self.cwd, re.sub("^~(?=/)", known.get("HOME", "~"), word)))
+
+
+def _below(pattern: str) -> Iterator[Path]:
+    """The files that a word of a script stands for, and those in a folder."""
+    for found in islice(glob.iglob(pattern), _MOST) if "\0" not in pattern else ():
+        if os.path.isfile(found):
+            yield Path(os.path.abspath(found))
+        elif os.path.isdir(found) and os.path.dirname(found.rstrip("/")) != "/":
+            yield from (Path(entry.path) for _, entry in islice(walk(Path(found)), _MOST))
+
+
+def is_derived(files: Iterable[Path], places: Layout, before: Collection[str]) -> bool:
+    """Whether one of them is what earlier stages of the run have left: an artifact of those `before`, or built."""
+    return any(_relative(path, places.artifacts) in before or _is_built(path, places) for path in files)
+
+
+def _is_built(path: Path, places: Layout) -> bool:
+    inside = _relative(path, places.tree)
+    return inside is not None and any(os.path.isfile(stage / inside) for stage in places.builds.glob("*"))
+
+
+def _relative(path: Path, folder: Path) -> Optional[str]:
+    try:
+        return str(path.relative_to(folder))
+    except ValueError:
+        return None

@@ -1,0 +1,44 @@
+"""Files that the Pythons of a stage which owes figures read: those may be what somebody has measured before."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import sys
+
+from ..hooks import watch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..stage import Config, Notes
+
+_MOST = 200
+_CODE = (".py", ".pyc", ".pth", ".so")
+_SYSTEM = ("/dev/", "/proc/", "/sys/", "/etc/", "/usr/", "/lib")
+
+
+class ReadFiles:
+    """Noted as `{"read": PATH}`, each once; not what belongs to the system, to Python or to its packages."""
+
+    def __init__(self, config: Config, notes: Notes) -> None:
+        self._notes = notes
+        own = (sys.prefix, sys.base_prefix, os.path.dirname(config.one("report")))
+        self._known = (*(path + os.sep for path in own), *_SYSTEM)
+        self._seen: set[str] = set()
+
+    def start(self) -> None:
+        """`open` is one function, under two names."""
+        watch(io, "open", before=self._opens)
+        builtins.open = io.open
+
+    def _opens(self, frame: object, file: Any = None, mode: Any = "r", *_: Any, **__: Any) -> None:
+        is_read = isinstance(mode, str) and "r" in mode and "+" not in mode
+        if not is_read or not isinstance(file, (str, bytes, os.PathLike)) or len(self._seen) == _MOST:
+            return
+        path = os.path.abspath(os.fsdecode(file))
+        if path not in self._seen and not path.startswith(self._known) and not path.endswith(_CODE):
+            self._seen.add(path)
+            self._notes.add(read=path)

@@ -1,0 +1,37 @@
+"""What tests call of their project: names for `kills`."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.config.under_test import functions
+
+FILES = ["ops/__init__.py", "ops/soft.py", "src/pkg/attn.py", "kernel.py", "tests/test_a.py", "setup-x.py", "README.md"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("from ops.soft import softmax\nsoftmax(1)\n", ["ops.soft:softmax"]),
+        ("from ops import softmax as s, mask\ns(1)\nmask(1)\nmask(2)\n", ["ops:mask", "ops:softmax"]),
+        ("import ops.soft as o, ops.soft\no.softmax(1)\nops.soft.top(1)\n", ["ops.soft:softmax", "ops.soft:top"]),
+        ("from ops import soft\nsoft.prefix(1)\n", ["ops.soft:prefix"]),
+        ("def test_a():\n    from pkg.attn import score\n    assert score(1) == 2\n", ["pkg.attn:score"]),
+        ("from kernel import add\nadd[(1,)](2)\n", ["kernel:add"]),
+        ("from ops.soft import softmax_ref, naive_top, Soft, make_input, _hidden, torch_top\n"
+         "softmax_ref(1), naive_top(1), Soft(1), make_input(1), _hidden(1), torch_top(1)\n", []),
+        ("from numpy import dot\nimport torch\ndot(1)\ntorch.add(1)\n", []),
+        ("from ops.soft import softmax\nprint(softmax)\n", []),
+        ("from .soft import softmax\nsoftmax(1)\n", []),
+        ("not Python (", []),
+    ],
+)  # fmt: skip
+def test_what_tests_call_by_the_name_that_they_import(text: str, found: list[str]) -> None:
+    assert functions([text], FILES) == found
+
+
+def test_those_that_are_called_most_are_named() -> None:
+    text = "from kernel import a, b, c, d, e\n" + "".join(
+        f"{name}(1)\n" * number for number, name in enumerate("abcde")
+    )
+    assert functions([text, text], FILES) == ["kernel:e", "kernel:d", "kernel:c", "kernel:b"]
