@@ -254,6 +254,18 @@ def test_what_developers_get_and_no_test_names_is_said(tmp_path: Path) -> None:
     assert "# left out, as no test names them: mkdocs\n" in text
 
 
+def test_modules_below_a_folder_of_tests_are_no_packages(tmp_path: Path) -> None:
+    tests = {
+        "tests/conftest.py": "",
+        "tests/tensor/helpers.py": "",
+        "tests/tensor/linear/test_linear.py": "from tensor.helpers import check\nimport tensor.helpers, cuda.bindings",
+        "tests/jax/test_jax.py": "from jax import numpy",
+    }
+    text, runbook = written(tmp_path, tests)
+    assert set(runbook.environment.extra) == {"pytest", "cuda-python", "jax"}
+    assert "  # guessed by what tests import: cuda-python; jax\n" in text
+
+
 def test_what_setup_py_says_in_so_many_words(tmp_path: Path) -> None:
     setup = """
 from setuptools import Extension, setup
