@@ -28,7 +28,7 @@ class Expect(TypedDict, total=False):
 
 def wrong(expect: Dict[str, Any], *, closed: bool) -> Iterator[Error]:
     """What cannot be asked for, by its place; `closed` refuses keys that nobody knows."""
-    plain = {key: value for key, value in expect.items() if value is not None}
+    plain = dict(expect)
     items = plain.pop("artifacts", [])
     yield from errors(plain, Expect, closed=closed)
     for index, item in enumerate(items) if isinstance(items, list) else ():
