@@ -44,7 +44,7 @@ def runbook(projects: Sequence[Survey]) -> str:
     """A runbook that fits what was found of each project."""
     names = [_plain(found.name) for found in projects]
     if len(set(names)) < len(names):  # what tells them apart is where they are
-        names = [_plain(found.project or "") for found in projects]
+        names = [_plain(found.project or "rest") for found in projects]
     suffixes = [f"_{name}" if len(projects) > 1 else "" for name in names]
     stages = [_stages(*each) for each in zip(projects, suffixes, strict=True)]
     return "\n".join([*_head(projects), "stages:", *_separated(stages)]) + "\n"

@@ -37,10 +37,13 @@ _STUBS = re.compile(r"types-.*|.*-stubs")
 _OF_THE_BUILD = frozenset({"pkg_resources", "setuptools"})
 # Modules whose distribution is called otherwise.
 _DISTRIBUTIONS = {
-    "attr": "attrs", "bs4": "beautifulsoup4", "bson": "pymongo", "cuda": "cuda-python", "cv2": "opencv-python-headless",
-    "dateutil": "python-dateutil", "dotenv": "python-dotenv", "flash_attn": "flash-attn", "git": "gitpython",
-    "hydra": "hydra-core", "jwt": "pyjwt", "mpl_toolkits": "matplotlib", "PIL": "pillow", "pynvml": "nvidia-ml-py",
-    "skimage": "scikit-image", "sklearn": "scikit-learn", "xdist": "pytest-xdist", "yaml": "pyyaml", "zmq": "pyzmq",
+    "absl": "absl-py", "attr": "attrs", "bs4": "beautifulsoup4", "bson": "pymongo", "composer": "mosaicml",
+    "cuda": "cuda-python", "cutlass": "nvidia-cutlass-dsl", "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil", "dotenv": "python-dotenv", "fla": "flash-linear-attention",
+    "flash_attn": "flash-attn", "git": "gitpython", "haiku": "dm-haiku", "hydra": "hydra-core", "jwt": "pyjwt",
+    "mpl_toolkits": "matplotlib", "PIL": "pillow", "pynvml": "nvidia-ml-py", "skimage": "scikit-image",
+    "sklearn": "scikit-learn", "stk": "stanford-stk", "tree": "dm-tree", "xdist": "pytest-xdist", "yaml": "pyyaml",
+    "zmq": "pyzmq",
 }  # fmt: skip
 
 

@@ -227,6 +227,10 @@ def test_projects_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) ->
     files = {f"{side}/python/{name}": "" for side in ("client", "server") for name in ("setup.py", "test_x.py")}
     _, runbook = written(tmp_path, files)
     assert [stage.name for stage in runbook.stages] == ["tests_client_python", "tests_server_python"]
+    files = {"a/x/pyproject.toml": "[project]\nname = 'x'\n", "a/x/tests/test_x.py": "", "b/x/test_y.py": ""}
+    again = {"a/b/pyproject.toml": "[project]\nname = 'x'\n", "a/b/tests/test_x.py": ""}
+    _, runbook = written(tmp_path / "rest" / "x", {**files, **again})
+    assert [stage.name for stage in runbook.stages] == ["tests_a_b", "tests_a_x", "tests_rest"]
 
 
 @pytest.mark.parametrize(
