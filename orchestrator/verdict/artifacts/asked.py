@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, NewType, Option
 
 from orchestrator.shared import lfs
 from orchestrator.shared.files import stays_away
-from orchestrator.shared.schema import MISSING, RULES, Error, Location, errors, fields
+from orchestrator.shared.schema import MISSING, RULES, Error, Location, errors, fields, without_nothing
 from orchestrator.shared.text import alternatives
 from orchestrator.verdict.artifacts import benchmarks, table, text
 from orchestrator.verdict.artifacts.kind import Bad, Finding, Kind, Weight
@@ -42,6 +42,7 @@ def wrong(item: object, at: Location, *, closed: bool) -> Iterator[Error]:
     if not isinstance(item, dict):
         yield Error(at, "expected a mapping with path, and perhaps from and kind")
         return
+    item = item if closed else without_nothing(item)
     yield from errors({key: value for key, value in item.items() if key != "kind"}, Asked, at)
     if "path" not in item:
         yield Error((*at, "path"), MISSING)
