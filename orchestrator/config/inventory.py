@@ -13,20 +13,19 @@ from typing import Annotated, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ValidationInfo,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
 from pydantic.json_schema import SkipJsonSchema
 
 from orchestrator.config.variables import EnvMap, texts_of
-from orchestrator.config.words import NAME, Keeps, Name, matching
+from orchestrator.config.words import NAME, Keeps, Name, Size, matching
 from orchestrator.config.yamlfile import Location, document, named_file, place, read
 from orchestrator.errors import InputError
+from orchestrator.shared.text import alternatives
 from orchestrator.text import listing, nearest, plain
 
 LOCAL = "local"
@@ -35,16 +34,8 @@ _DEFAULT_VARIABLE = "NSA_POD_DEFAULT"
 # What one run may put on the laptop's disk, unless the inventory says otherwise.
 MAX_BYTES = 8 * 2**30
 MAX_FILES = 20_000
+_OF_SSH = ("host", "ssh_config", "port", "user", "identity_file", "host_key")
 _ADDRESS = re.compile(r"(?!-)[^\s\"'\\;|&$`<>()]+")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT])(?:iB)?")
-_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-
-
-def _bytes(value: object) -> object:
-    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
-    if isinstance(value, str) and match is None:
-        raise ValueError("expected a number of bytes, or one with K, M, G or T such as 20G")
-    return round(float(match[1]) * _UNITS[match[2]]) if match else value
 
 
 def address(value: str) -> str:
@@ -72,14 +63,6 @@ def _odd(value: str) -> str | None:
 
 Address = Annotated[str, AfterValidator(address)]
 Value = Annotated[str, Keeps(_odd, {"pattern": "^[^\"'\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]+$"})]
-Size = Annotated[
-    int,
-    BeforeValidator(_bytes),
-    Field(gt=0),
-    WithJsonSchema(
-        {"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "string", "pattern": f"^{_SIZE.pattern}$"}]}
-    ),
-]
 HostKey = Annotated[str, matching(r"SHA256:[A-Za-z0-9+/]{43}=?", "SHA256:... as ssh-keygen -l prints it")]
 
 
@@ -129,8 +112,9 @@ class Pod(BaseModel):
     def _one_address(self) -> Pod:
         if self.transport == "ssh" and (self.host is None) == (self.ssh_config is None):
             raise ValueError("expected exactly one of 'host' and 'ssh_config' (or 'transport: local')")
-        if self.transport == "local" and (self.host or self.ssh_config):
-            raise ValueError("'transport: local' takes neither 'host' nor 'ssh_config'")
+        odd = [key for key in _OF_SSH if getattr(self, key) is not None] if self.transport == "local" else []
+        if odd:
+            raise ValueError(f"'transport: local' is this machine: expected no {alternatives(map(repr, odd))}")
         return self
 
 

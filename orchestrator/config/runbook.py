@@ -27,7 +27,7 @@ from orchestrator.config.commands import needed_by_lines, programs_of_lines, pro
 from orchestrator.config.consistency import all_at_once, as_pydantic
 from orchestrator.config.install import Installs
 from orchestrator.config.variables import EnvMap
-from orchestrator.config.words import Condition, Folder, Keeps, Lines, Name, Pattern, Seconds, Text
+from orchestrator.config.words import Condition, Folder, Keeps, Lines, Name, Pattern, Seconds, Size, Some, Text
 from orchestrator.config.yamlfile import Document, document, named_file, read, read_numbers
 from orchestrator.errors import InputError
 from orchestrator.shared.schema import RULES
@@ -53,7 +53,7 @@ class Limits(_Model):
     wall: Seconds = 3600.0
     silence: Seconds = 600.0
     grace: Seconds = 10.0
-    log_bytes: Annotated[int, Field(gt=0)] = 64 * 2**20
+    log_bytes: Size = 64 * 2**20
 
 
 def _kept_expectations(value: dict[str, Any]) -> dict[str, Any]:
@@ -64,8 +64,7 @@ def _kept_expectations(value: dict[str, Any]) -> dict[str, Any]:
     ]
     if found:
         raise ValidationError.from_exception_data("expect", found)
-    plain = {key: given for key, given in value.items() if given is not None}
-    return {**plain, "artifacts": [*map(normal, plain["artifacts"])]} if "artifacts" in plain else plain
+    return {**value, "artifacts": [*map(normal, value["artifacts"])]} if "artifacts" in value else value
 
 
 Expectations = Annotated[
@@ -76,6 +75,10 @@ Expectations = Annotated[
 ]
 
 
+def _wrong_program(argv: list[str]) -> str | None:
+    return None if argv[0] else "expected a program as its first word, got an empty one"
+
+
 class Stage(_Model):
     """One process (group) on the pod and the evidence it owes; `cwd` is relative to the tree, `paths` to `cwd`;
     `harness` are files of the tree that measure, and are not what is measured.
@@ -84,11 +87,11 @@ class Stage(_Model):
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["run"]}, {"required": ["shell"]}]})
 
     name: Name
-    run: Annotated[list[Text], Field(min_length=1)] | None = None
+    run: Annotated[list[Text], Field(min_length=1), Keeps(_wrong_program)] | None = None
     shell: Lines | None = None
     env: EnvMap = {}
     cwd: Folder = "."
-    paths: list[str] = []
+    paths: list[Some] = []
     needs: list[str] = []
     when: list[Condition] = []
     required: bool = True

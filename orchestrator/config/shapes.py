@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
 from orchestrator.shared.schema import fields, is_typed_dict
-from orchestrator.verdict import sabotage, tests
+from orchestrator.verdict import exit_codes, routes, sabotage, tests
 from orchestrator.verdict.artifacts import asked, checks, figures, table, text
 from orchestrator.verdict.expect import Expect
 
@@ -18,6 +18,10 @@ _RULES: Mapping[Any, Mapping[str, object]] = {
     text.Phrase: {"minLength": 1},
     table.Count: {"minimum": 1},
     tests.Least: {"minimum": 1},
+    tests.Pattern: {"minLength": 1},
+    checks.Pattern: {"minLength": 1},
+    exit_codes.Code: {"minimum": 1, "maximum": 255},
+    routes.Backend: {"minLength": 1},
     checks.Columns: {"minItems": 1},
     checks.Two: {"minItems": 2, "maxItems": 2},
     checks.Distance: {"minimum": 0},

@@ -44,7 +44,7 @@ def runbook(projects: Sequence[Survey]) -> str:
     """A runbook that fits what was found of each project."""
     names = [_plain(found.name) for found in projects]
     if len(set(names)) < len(names):  # what tells them apart is where they are
-        names = [_plain(found.project or "") for found in projects]
+        names = [_plain(found.project or "rest") for found in projects]
     suffixes = [f"_{name}" if len(projects) > 1 else "" for name in names]
     stages = [_stages(*each) for each in zip(projects, suffixes, strict=True)]
     return "\n".join([*_head(projects), "stages:", *_separated(stages)]) + "\n"
@@ -77,19 +77,22 @@ def _environment(projects: Sequence[Survey]) -> Iterator[str]:
     if _OPTIONAL in modules or _OPTIONAL in needs:
         yield f"  optional: [{_OPTIONAL}]"
     yield from _folded("  extra: [", map(json.dumps, extra), "]", 10)
-    yield from _left_out("they are not on an index", [text for found in projects for text in found.unread])
+    guessed = {text for found in projects for text in found.guessed}
+    yield from _of_packages("guessed by what tests import", [text for text in others if text in guessed])
+    unread = [text for found in projects for text in found.unread]
+    yield from _of_packages("left out, as they are not on an index", unread)
     unnamed = [text for found in projects for text in found.unnamed if _name(text) not in needs]
-    yield from _left_out("no test names them", unnamed)
+    yield from _of_packages("left out, as no test names them", unnamed)
 
 
 def _name(requirement: str) -> str:
     return canonicalize_name(Requirement(requirement).name)
 
 
-def _left_out(why: str, texts: Iterable[str]) -> Iterator[str]:
+def _of_packages(what: str, texts: Iterable[str]) -> Iterator[str]:
     told = "".join(char if char.isprintable() else " " for char in "; ".join(dict.fromkeys(texts)))
     if told:
-        yield f"  # left out, as {why}: {told}"[:_LINE]
+        yield f"  # {what}: {told}"[:_LINE]
 
 
 def _installation(projects: Sequence[Survey]) -> Iterator[str]:

@@ -38,21 +38,24 @@ _STUBS = re.compile(r"types-.*|.*-stubs")
 _OF_THE_BUILD = frozenset({"pkg_resources", "setuptools"})
 # Modules whose distribution is called otherwise.
 _DISTRIBUTIONS = {
-    "attr": "attrs", "bs4": "beautifulsoup4", "bson": "pymongo", "cv2": "opencv-python-headless",
-    "dateutil": "python-dateutil", "dotenv": "python-dotenv", "flash_attn": "flash-attn", "git": "gitpython",
-    "hydra": "hydra-core", "jwt": "pyjwt", "mpl_toolkits": "matplotlib", "PIL": "pillow", "pynvml": "nvidia-ml-py",
-    "skimage": "scikit-image", "sklearn": "scikit-learn", "xdist": "pytest-xdist", "yaml": "pyyaml", "zmq": "pyzmq",
+    "absl": "absl-py", "attr": "attrs", "bs4": "beautifulsoup4", "bson": "pymongo", "composer": "mosaicml",
+    "cuda": "cuda-python", "cutlass": "nvidia-cutlass-dsl", "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil", "dotenv": "python-dotenv", "fla": "flash-linear-attention",
+    "flash_attn": "flash-attn", "git": "gitpython", "haiku": "dm-haiku", "hydra": "hydra-core", "jwt": "pyjwt",
+    "mpl_toolkits": "matplotlib", "PIL": "pillow", "pynvml": "nvidia-ml-py", "skimage": "scikit-image",
+    "sklearn": "scikit-learn", "stk": "stanford-stk", "tree": "dm-tree", "xdist": "pytest-xdist", "yaml": "pyyaml",
+    "zmq": "pyzmq",
 }  # fmt: skip
 
 
 @dataclass
 class Survey:
     """Paths are relative to the repository; `project` is the folder with the metadata, None without any. `needs` are
-    requirements of the project and its tests, `unread` such as are no plain ones, `unnamed` those of developers that no
-    test names, `build_needs` those of setup.py, none without one; `discovered` is the package or module at the top that
-    setuptools has to find by itself. `cuda_tests` are those of the `tests` files that mention CUDA or Triton, `skips`
-    the reasons that tests give to be skipped, `functions` what they call of the project, `other_tests` a shell's lines
-    that run tests which are none of pytest's.
+    requirements of the project and its tests, `guessed` those of them that only an import tells, `unread` such as are
+    no plain ones, `unnamed` those of developers that no test names, `build_needs` those of setup.py, none without one;
+    `discovered` is the package or module at the top that setuptools has to find by itself. `cuda_tests` are those of
+    the `tests` files that mention CUDA or Triton, `skips` the reasons that tests give to be skipped, `functions` what
+    they call of the project, `other_tests` a shell's lines that run tests which are none of pytest's.
     """
 
     name: str
@@ -70,6 +73,7 @@ class Survey:
     scripts: bool = False
     discovered: str = ""
     needs: list[str] = field(default_factory=list)
+    guessed: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     unnamed: list[str] = field(default_factory=list)
     build_needs: list[str] = field(default_factory=list)
@@ -123,7 +127,8 @@ def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: s
     known = {*needs.plain, canonicalize_name(found.name)}
     on_path = [path for name in metadata.pytest_paths("pythonpath") for path in (metadata.folder / name).glob("*")]
     imported = _imported(texts.values(), files) - {path.stem for path in on_path} - metadata.extensions
-    found.needs = [*needs.plain.values(), *sorted(name for name in imported if not _brought(name, known))]
+    found.guessed = sorted(name for name in imported if not _brought(name, known))
+    found.needs = [*needs.plain.values(), *found.guessed]
     found.unread, found.unnamed = needs.unread, needs.unnamed
     return found
 
@@ -155,8 +160,11 @@ def _around_tests(files: Sequence[str], found: Survey) -> list[PurePosixPath]:
 
 def _imported(texts: Iterable[str], files: Sequence[str]) -> set[str]:
     """Distributions of what these texts import in any case: neither Python's own nor the repository's."""
-    modules = {name for text in texts for name in _imports(text)}
-    others = modules - _importable(list(map(PurePosixPath, files))) - sys.stdlib_module_names - _OF_THE_BUILD
+    paths = list(map(PurePosixPath, files))
+    beside = _beside_tests(paths)
+    names = {name for text in texts for name in _imports(text) if beside.isdisjoint(_around(name))}
+    modules = {name.partition(".")[0] for name in names}
+    others = modules - _importable(paths) - sys.stdlib_module_names - _OF_THE_BUILD
     return {_DISTRIBUTIONS.get(name, name) for name in others if not name.startswith("_")}
 
 
@@ -173,13 +181,30 @@ def _importable(paths: Sequence[PurePosixPath]) -> set[str]:
     return names | {folder.name for path in paths for folder in path.parents if folder.parent in roots}
 
 
+def _beside_tests(paths: Sequence[PurePosixPath]) -> set[str]:
+    """Modules in folders below one that pytest puts on the path, that of a test or a conftest, which need no
+    `__init__.py`: `from tensor.helpers import check`.
+    """
+    packages = {path.parent for path in paths if path.name == "__init__.py"}
+    found = {path.parent for path in paths if is_test_file(path) or path.name == "conftest.py"} - packages
+    below = ((path, folder) for path in paths if path.suffix == ".py" for folder in found.intersection(path.parents))
+    modules = (path.relative_to(folder).with_suffix("").parts for path, folder in below)
+    return {".".join(parts) for parts in modules if len(parts) > 1}
+
+
+def _around(name: str) -> Iterator[str]:
+    """A dotted name, and those that it begins with."""
+    parts = name.split(".")
+    return (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+
 def _imports(text: str) -> Iterator[str]:
-    """The top-level modules that a file imports unconditionally."""
+    """The modules that a file imports unconditionally, with what it takes from them."""
     for node in parsed(text):
         if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            yield node.module.partition(".")[0]
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def _files(root: Path) -> Iterator[str]:

@@ -18,6 +18,8 @@ from orchestrator.config.words import Text, matching
 from orchestrator.errors import InputError
 from orchestrator.shared.redaction import MIN_LENGTH, looks_secret
 
+VariableName = Annotated[str, matching("[A-Za-z_][A-Za-z0-9_]*", "a variable's name (letters, digits and _)")]
+
 
 class Described(BaseModel):
     """A variable that is more than its text: {secret: TEXT}, {value: TEXT, secret: false}, {from_env: NAME}.
@@ -28,7 +30,7 @@ class Described(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
     value: Text | None = None
-    from_env: str | None = None
+    from_env: VariableName | None = None
     secret: bool | Text = True
 
     @model_validator(mode="after")
@@ -43,7 +45,6 @@ def _kind(value: object) -> str:
     return "described" if isinstance(value, (dict, Described)) else "text"
 
 
-VariableName = Annotated[str, matching("[A-Za-z_][A-Za-z0-9_]*", "a variable's name (letters, digits and _)")]
 EnvMap = dict[
     VariableName, Annotated[Annotated[Text, Tag("text")] | Annotated[Described, Tag("described")], Discriminator(_kind)]
 ]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
 from orchestrator.shared.globs import wrong_pattern
@@ -18,6 +18,9 @@ from orchestrator.shared.text import plain
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _DURATION = rf"(?:{_NUMBER}d)?(?:{_NUMBER}h)?(?:{_NUMBER}m)?(?:{_NUMBER}s?)?"
 _UNITS = (86400.0, 3600.0, 60.0, 1.0)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT])(?:iB)?")
+_MULTIPLES = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
 _A_DURATION = "expected a duration such as 90m, 1h30m, 45s or 2700 (seconds)"
 
 
@@ -72,6 +75,13 @@ def _seconds(value: object) -> float:
     return float(value)
 
 
+def _bytes(value: object) -> object:
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if isinstance(value, str) and match is None:
+        raise ValueError("expected a number of bytes, or one with K, M, G or T such as 20G")
+    return round(float(match[1]) * _MULTIPLES[match[2]]) if match else value
+
+
 def _wrong_folder(text: str) -> str | None:
     path = posixpath.normpath(text) if text else ".."
     outside = path.startswith("/") or path.split("/")[0] == ".." or "{" in path or "\\" in path
@@ -104,3 +114,12 @@ Seconds = Annotated[
         {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": f"^{_DURATION}$"}]}
     ),
 ]
+Size = Annotated[
+    int,
+    BeforeValidator(_bytes),
+    Field(gt=0),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "string", "pattern": f"^{_SIZE.pattern}$"}]}
+    ),
+]
+Some = Annotated[str, Keeps(lambda text: None if text else "expected text, got none", {"minLength": 1})]

@@ -119,11 +119,26 @@ class Repository:
                 raise InputError(self._unresolved(name, done.stderr.decode(errors="replace")))
             return Revision(named, self._tree_of(named))
         commit = done.stdout.decode().strip()
+        if not _COMMIT.match(commit):  # `^HEAD`: what it leaves out
+            raise InputError(f"revision {plain(name)!r} in {self.root} is not a commit")
+        if b" is ambiguous" in done.stderr:  # git prefers the tag, and only warns
+            self._refuse_two(name)
         if _HEX.match(name) and not commit.startswith(name.lower()):
             other = next((line[:12] for line in self._disambiguated(name) if line.endswith(" commit")), None)
             if other:  # git prefers the name, and only warns
                 raise InputError(f"{plain(name)!r} in {self.root} is commit {other}, and a name of {commit[:12]}")
         return Revision(commit, self._tree_of(commit))
+
+    def _refuse_two(self, name: str) -> None:
+        """InputError where a tag and a branch of this name are two commits."""
+        meant = {
+            kind: self.said("rev-parse", "--verify", f"refs/{kind}/{name}^{{commit}}") for kind in ("tags", "heads")
+        }
+        if None not in meant.values() and len({*meant.values()}) > 1:
+            told = " or ".join(
+                f"{kind}/{plain(name)} ({commit[:12].decode()})" for kind, commit in meant.items() if commit
+            )
+            raise InputError(f"{plain(name)!r} in {self.root} is a tag and a branch: expected {told}")
 
     def has_commit(self, commit: str) -> bool:
         """Whether this repository holds the commit with this full hash."""

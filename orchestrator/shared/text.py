@@ -91,6 +91,17 @@ def listing(names: Iterable[str], most: int = 3) -> str:
     return ", ".join(shown[:most]) + more
 
 
+def wrong_expression(text: str) -> str | None:
+    """What is wrong with a regular expression, as a sentence; None if nothing is."""
+    if not text:
+        return "expected a regular expression, got none, which is found in everything"
+    try:
+        re.compile(text)
+    except (re.error, RecursionError, OverflowError) as e:
+        return f"expected a regular expression: {plain(e, 80)}"
+    return None
+
+
 def alternatives(names: Iterable[str]) -> str:
     """'a, b or c'."""
     *first, last = names

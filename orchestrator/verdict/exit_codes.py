@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Dict, FrozenSet, Iterator, List, Mapping, Optional
+from typing import TYPE_CHECKING, Dict, FrozenSet, Iterator, List, Mapping, NewType, Optional
 
 from orchestrator.shared.files import Refused
+from orchestrator.shared.schema import RULES
 from orchestrator.shared.stage_record import LostExitCode
 from orchestrator.verdict.artifacts import evidence as artifacts
 
 if TYPE_CHECKING:
     from orchestrator.verdict.case import Case
 
-Asked = Dict[str, List[int]]
+Code = NewType("Code", int)
+RULES[Code] = lambda code: None if 0 < code < 256 else "expected an exit code from 1 to 255"
+Asked = Dict[str, List[Code]]
 """By program, the exit codes that are meant."""
 
 _ANY: FrozenSet[int] = frozenset()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterator, List, TypedDict
 
-from orchestrator.shared.schema import Error, errors
+from orchestrator.shared.schema import Error, errors, without_nothing
 from orchestrator.verdict import execution, exit_codes, integrity, routes, sabotage, tests
 from orchestrator.verdict.artifacts import asked as artifacts
 
@@ -27,8 +27,8 @@ class Expect(TypedDict, total=False):
 
 
 def wrong(expect: Dict[str, Any], *, closed: bool) -> Iterator[Error]:
-    """What cannot be asked for, by its place; `closed` refuses keys that nobody knows."""
-    plain = {key: value for key, value in expect.items() if value is not None}
+    """What cannot be asked for, by its place; `closed` refuses keys that nobody knows, or that say nothing."""
+    plain = dict(expect) if closed else without_nothing(expect)
     items = plain.pop("artifacts", [])
     yield from errors(plain, Expect, closed=closed)
     for index, item in enumerate(items) if isinstance(items, list) else ():

@@ -44,13 +44,19 @@ def grouped(found: Iterable[Failure]) -> List[Cause]:
     """The causes of failures, in their order."""
     causes: Dict[Tuple[str, Optional[str]], Cause] = {}
     for failure in found:
-        error, place = key(failure) or (failure["id"], failure["place"])
+        error, place = key(failure) or _key_of_import(failure) or (failure["id"], failure["place"])
         line = failure["line"] if place else ""
         cause = causes.setdefault((error, place), Cause(error=failure["error"], place=place, line=line, count=0, of=[]))
         cause["count"] += 1
         if cause["count"] <= _MOST_NAMED:
             cause["of"].append(failure["id"])
     return list(causes.values())
+
+
+def _key_of_import(failure: Failure) -> Optional[Tuple[str, Optional[str]]]:
+    """Files that were not collected for an assertion beside the tests, which no test has made."""
+    beside = failure["outcome"] == _NOT_COLLECTED and failure["called_from"] and failure["error"]
+    return (failure["error"][0], failure["place"]) if beside else None
 
 
 def key(raised: Raised) -> Optional[Tuple[str, Optional[str]]]:

@@ -103,8 +103,8 @@ def _of_no_start(lines: Sequence[str]) -> Optional[Raised]:
 
 
 def _of_conftest(rest: Sequence[str], conftest: str, run_id: str) -> Raised:
-    """As pytest tells it: short frames, and the error behind an E."""
-    error = [line[1:].strip() for line in rest if line.startswith("E ")]
+    """As pytest tells it: short frames, and the error behind an E; one of its own stands there alone."""
+    error = [line[1:].strip() for line in rest if line.startswith("E ")] or [*filter(_NAMED.match, rest[:1])]
     located = [m for m in map(_FRAME.match, error) if m]
     short = [(m["file"], m["line"]) for m in map(_SHORT_FRAME.match, rest) if m]
     frames = [(m["file"], m["line"]) for m in located] or short or [(conftest, "1")]

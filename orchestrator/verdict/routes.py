@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Collection, Dict, FrozenSet, Iterator, List, Mapping, Optional, TypedDict, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Collection,
+    Dict,
+    FrozenSet,
+    Iterator,
+    List,
+    Mapping,
+    NewType,
+    Optional,
+    TypedDict,
+    Union,
+)
 
+from orchestrator.shared.schema import RULES
 from orchestrator.shared.text import plain
 from orchestrator.verdict import execution
 from orchestrator.verdict.outcomes import Test
@@ -14,8 +28,12 @@ if TYPE_CHECKING:
     from orchestrator.verdict.case import Case
 
 
+Backend = NewType("Backend", str)
+RULES[Backend] = lambda name: None if name else "expected a backend, got none"
+
+
 class _Backend(TypedDict):
-    backend: str
+    backend: Backend
 
 
 class Owed(_Backend, total=False):
@@ -25,7 +43,7 @@ class Owed(_Backend, total=False):
     kernels: Pattern
 
 
-Asked = Dict[str, Union[str, Owed]]
+Asked = Dict[str, Union[Backend, Owed]]
 """Operation -> backend, which every passed test owes; or what is owed by which of them."""
 Routes = Mapping[str, Mapping[str, int]]
 """Operation -> route (`backend@device`) -> the number of passed tests."""
@@ -80,8 +98,8 @@ def problems(case: Case) -> Iterator[str]:
         yield from _not_seen(case, op, one, passed)
 
 
-def _full(given: Union[str, Owed]) -> Owed:
-    return {"backend": given} if isinstance(given, str) else given
+def _full(given: Union[Backend, Owed]) -> Owed:
+    return given if isinstance(given, dict) else {"backend": given}
 
 
 def _owing(owed: Owed, passed: List[Test]) -> List[Test]:

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, NewType, Optional, Tuple, TypedDict
 
 from orchestrator.shared.schema import RULES
-from orchestrator.shared.text import count, plain
+from orchestrator.shared.text import count, plain, wrong_expression
 from orchestrator.verdict import failures as found_failures
 from orchestrator.verdict import junit, outcomes
 
@@ -110,15 +110,8 @@ def asked(case: Case) -> Asked:
     return case.expect.get("tests") or {}
 
 
-def _pattern(text: str) -> Optional[str]:
-    try:
-        re.compile(text)
-    except re.error as e:
-        return f"expected a regular expression: {e}"
-    return None
-
-
-RULES.update({Pattern: _pattern, Least: lambda number: None if number >= 1 else "expected a whole number above 0"})
+RULES[Pattern] = wrong_expression
+RULES[Least] = lambda number: None if number >= 1 else "expected a whole number above 0"
 
 
 def shortfalls(session: outcomes.Session, allow: List[Pattern]) -> list[Shortfall]:

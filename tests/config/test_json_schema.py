@@ -41,6 +41,7 @@ def test_the_shipped_files_fit() -> None:
     [
         ("", ""),
         ("wall: 300}", "wall: 1h30m}"),
+        ("wall: 300}", "log_bytes: 1.5M}"),
         ("paths: []", "paths: []\n    cwd: kernels"),
         ("min_passed: 1", "checked: true"),
         ("routes: {selected: triton}", "routes: {selected: {backend: triton, tests: x}}"),
@@ -55,6 +56,9 @@ def test_what_is_right_is_allowed(old: str, new: str) -> None:
     [
         ("min_passed: 1", "min_pass: 1"),
         ("min_passed: 1", "min_passed: 0"),
+        ("allow_skips: []", "allow_skips: ['']"),
+        ("selected: triton", "selected: ''"),
+        ("run: [python, -m, nsa.sanity]", "run: [a], paths: ['']"),
         ("path: routing.json", "path: ../routing.json"),
         ("kind: jsonl", "kind: jsonlines"),
         ("{finite: all}", "{finit: all}"),

@@ -227,6 +227,10 @@ def test_projects_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) ->
     files = {f"{side}/python/{name}": "" for side in ("client", "server") for name in ("setup.py", "test_x.py")}
     _, runbook = written(tmp_path, files)
     assert [stage.name for stage in runbook.stages] == ["tests_client_python", "tests_server_python"]
+    files = {"a/x/pyproject.toml": "[project]\nname = 'x'\n", "a/x/tests/test_x.py": "", "b/x/test_y.py": ""}
+    again = {"a/b/pyproject.toml": "[project]\nname = 'x'\n", "a/b/tests/test_x.py": ""}
+    _, runbook = written(tmp_path / "rest" / "x", {**files, **again})
+    assert [stage.name for stage in runbook.stages] == ["tests_a_b", "tests_a_x", "tests_rest"]
 
 
 @pytest.mark.parametrize(
@@ -252,6 +256,18 @@ def test_what_developers_get_and_no_test_names_is_said(tmp_path: Path) -> None:
     text, runbook = written(tmp_path, {"pyproject.toml": groups, "tests/test_x.py": "def test(): import yaml"})
     assert set(runbook.environment.extra) == {"pytest", "pytest-cov", "PyYAML>=6"}
     assert "# left out, as no test names them: mkdocs\n" in text
+
+
+def test_modules_below_a_folder_of_tests_are_no_packages(tmp_path: Path) -> None:
+    tests = {
+        "tests/conftest.py": "",
+        "tests/tensor/helpers.py": "",
+        "tests/tensor/linear/test_linear.py": "from tensor.helpers import check\nimport tensor.helpers, cuda.bindings",
+        "tests/jax/test_jax.py": "from jax import numpy",
+    }
+    text, runbook = written(tmp_path, tests)
+    assert set(runbook.environment.extra) == {"pytest", "cuda-python", "jax"}
+    assert "  # guessed by what tests import: cuda-python; jax\n" in text
 
 
 def test_what_setup_py_says_in_so_many_words(tmp_path: Path) -> None:

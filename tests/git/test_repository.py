@@ -90,6 +90,22 @@ def test_a_branch_called_like_another_commits_abbreviation(git: Git) -> None:
     assert Repository.open(git.root).revision("facade0").commit == first
 
 
+def test_a_tag_and_a_branch_of_one_name(git: Git) -> None:
+    first, second = (git("commit-tree", git("write-tree"), "-m", message) for message in "ab")
+    git("branch", "both", first)
+    git("tag", "both", second)
+    told = f"a tag and a branch: expected tags/both ({second[:12]}) or heads/both ({first[:12]})"
+    assert told in refusal(git, "both") and "both~0" in refusal(git, "both~0")
+    assert Repository.open(git.root).revision("heads/both").commit == first
+    git("tag", "--force", "both", first)
+    assert Repository.open(git.root).revision("both").commit == first
+
+
+def test_what_a_revision_leaves_out_is_no_commit(git: Git) -> None:
+    git("commit", "--allow-empty", "-m", "a")
+    assert "'^HEAD'" in refusal(git, "^HEAD") and refusal(git, "^HEAD").endswith("is not a commit")
+
+
 @pytest.mark.process
 def test_what_is_no_repository(tmp_path: Path) -> None:
     for folder, sentence in ((tmp_path, "not inside a git repository"), (tmp_path / "none", "is not a directory")):

@@ -216,6 +216,11 @@ HONEST = [
           "def test_k(): assert len('a')\ntest_k = twice(test_k)\n", "a test that is wrapped by hand"),
     _collected("named_like_a_test", "def run_test(x): assert x\ndef test_k(): run_test(1)\ndef setup_test(): pass\n",
           "helpers whose names are like those of tests"),
+    _collected("step_overridden",
+          "from base import Base\nclass TestK(Base):\n    def _test_step(self): assert len('a')\n",
+          "a class has its own of a step that the tests of its base call",
+          files={"step_overridden/base.py": "class Base:\n    def test_k(self): self._test_step()\n"
+                                            "    def _test_step(self): pass\n"}),
     truth(tests("wrapped_later", "passed", "", "def test_k(): assert len('a')\n",
                 conftest="def pytest_runtest_setup(item):\n    f = item.obj\n    item.obj = lambda: f()\n"),
           "a hook that wraps each test"),

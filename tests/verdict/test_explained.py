@@ -55,6 +55,10 @@ tests/conftest.py:3: in <module>
     import gone
 E   ModuleNotFoundError: No module named 'gone'
 """
+TWO_CONFTESTS = f"""\
+ImportError while loading conftest '{TREE}/b/tests/conftest.py'.
+_pytest.pathlib.ImportPathMismatchError: ('tests.conftest', '{TREE}/a/tests/conftest.py')
+"""
 
 
 @pytest.mark.parametrize(
@@ -74,6 +78,7 @@ E   ModuleNotFoundError: No module named 'gone'
         (CONFTEST.replace("E   ModuleNotFoundError: No", "E   ImportError: \nE       No") + "E       Install it.\n",
          "ImportError: No module named 'gone' (tests/conftest.py line 3)"),
         (CONFTEST, "ModuleNotFoundError: No module named 'gone' (tests/conftest.py line 3)"),
+        (TWO_CONFTESTS, TWO_CONFTESTS.splitlines()[1] + " (b/tests/conftest.py line 1)"),
         ('Traceback (most recent call last):\n  File "/e/lib/python3.11/site-packages/l/x.py", line 9, in c\nOSError\n',
          "OSError (l/x.py line 9)"),
         ("Traceback (most recent call last):\n", "it was not said why"),
@@ -187,6 +192,18 @@ def test_assertions_of_a_helper_are_causes_of_their_own() -> None:
     session = events(*({**failed, "id": f"t.py::test_{n}"} for n in range(3)))
     assert [cause["count"] for cause in grouped_of(session)] == [1, 1, 1]
     assert str(summary(session)).endswith("(and 2 more)")
+
+
+def test_an_assertion_beside_the_tests_keeps_all_files_from_being_collected() -> None:
+    library = {**why("AssertionError: Torch not compiled with CUDA enabled", "utils.py:24"), "called_from": "t.py:7"}
+    session = events(
+        *({"event": "collect_error", "id": f"t{n}.py", "reason": "r", "why": library} for n in range(3)),
+        *(
+            {"event": "collect_error", "id": f"u{n}.py", "reason": "r", "why": why("assert 1 == 2", "u.py:1")}
+            for n in (1, 2)
+        ),
+    )
+    assert [cause["count"] for cause in grouped_of(session)] == [3, 1, 1]
 
 
 def grouped_of(session: Any) -> Any:

@@ -155,15 +155,15 @@ class Builder:
                 self._progress.enter("resolve", "the lockfile of the last time is kept")
                 return lockfile
         self._progress.enter("resolve", f"resolving with {means.uv.name}")
-        wheels = self._resolve(means)
-        self._refuse_cuda(wheels)
+        wheels = self._resolve(means, self._request["requirements"])
+        self._refuse_cuda(means, wheels)
         self._note_older(means, wheels)
         base = make_lockfile([self._with_hash(wheel, means.settings) for wheel in wheels], version, platform())
         return make_lockfile([*base.wheels, *self._extra_wheels(means, base)], version, platform())
 
-    def _resolve(self, means: Means) -> list[Wheel]:
+    def _resolve(self, means: Means, requirements: Sequence[str]) -> list[Wheel]:
         """By the pod's own indexes; the request's are added where those have not got the build."""
-        requirements, indexes = self._request["requirements"], self._request["indexes"]
+        indexes = self._request["indexes"]
         if not requirements:
             return []
         try:
@@ -225,12 +225,17 @@ class Builder:
             return list(dict.fromkeys(_NO_WHEEL.findall(str(e))))
         return []
 
-    def _refuse_cuda(self, wheels: Sequence[Wheel]) -> None:
-        found = cuda_packages(wheels)
-        if self._request["cuda"] is None and found and "torch" in self._request["pins"]:
+    def _refuse_cuda(self, means: Means, wheels: Sequence[Wheel]) -> None:
+        """A build of torch that brings CUDA's packages where there is none; others may need them for themselves."""
+        pins = self._request["pins"]
+        if self._request["cuda"] is not None or "torch" not in pins or not cuda_packages(wheels):
+            return
+        paired = [text for text in self._request["requirements"] if canonical(_name_of(text)) in pins]
+        brought = cuda_packages(self._resolve(means, paired))
+        if brought:
             raise Failure(
                 f"the package index serves a CUDA build of torch for an environment without CUDA: it would bring "
-                f"{listing(found)}; nothing of it was installed"
+                f"{listing(brought)}; nothing of it was installed"
             )
 
     def _with_hash(self, wheel: Wheel, settings: Settings) -> Wheel:

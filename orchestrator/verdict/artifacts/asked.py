@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, NewType, Option
 
 from orchestrator.shared import lfs
 from orchestrator.shared.files import stays_away
-from orchestrator.shared.schema import MISSING, RULES, Error, Location, errors, fields
+from orchestrator.shared.schema import MISSING, RULES, Error, Location, errors, fields, without_nothing
 from orchestrator.shared.text import alternatives
 from orchestrator.verdict.artifacts import benchmarks, table, text
 from orchestrator.verdict.artifacts.kind import Bad, Finding, Kind, Weight
@@ -42,21 +42,21 @@ def wrong(item: object, at: Location, *, closed: bool) -> Iterator[Error]:
     if not isinstance(item, dict):
         yield Error(at, "expected a mapping with path, and perhaps from and kind")
         return
-    given = {key: value for key, value in item.items() if value is not None}
-    yield from errors({key: value for key, value in given.items() if key != "kind"}, Asked, at)
-    if "path" not in given:
+    item = item if closed else without_nothing(item)
+    yield from errors({key: value for key, value in item.items() if key != "kind"}, Asked, at)
+    if "path" not in item:
         yield Error((*at, "path"), MISSING)
-    if given.get("kind", "text") not in list(KINDS):  # it need not even be hashable
+    if item.get("kind", "text") not in list(KINDS):  # it need not even be hashable
         yield Error((*at, "kind"), f"expected {alternatives(map(repr, KINDS))}")
         return
-    kind = kind_of(given)
+    kind = kind_of(item)
     known = (*fields(Asked), *fields(kind.asks))
-    for key in given if closed else ():
+    for key in item if closed else ():
         if key not in known:
             yield _unknown(key, (*at, key), known)
-    own = {key: value for key, value in given.items() if key in fields(kind.asks)}
+    own = {key: value for key, value in item.items() if key in fields(kind.asks)}
     found = list(errors(own, kind.asks, at, closed=closed))
-    yield from found or kind.also(given, at)
+    yield from found or kind.also(item, at)
 
 
 def normal(asked: Mapping[str, Any]) -> Dict[str, Any]:

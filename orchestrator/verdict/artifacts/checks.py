@@ -26,7 +26,7 @@ from typing import (
 )
 
 from orchestrator.shared.schema import RULES, Error, Location, errors, fields
-from orchestrator.shared.text import plain
+from orchestrator.shared.text import plain, wrong_expression
 from orchestrator.verdict.artifacts.cells import (
     Row,
     holds_nothing,
@@ -39,16 +39,6 @@ from orchestrator.verdict.artifacts.cells import (
 )
 from orchestrator.verdict.artifacts.columns import Allowed
 from orchestrator.verdict.artifacts.kind import Bad, Finding, Weight
-
-
-def _pattern(text: str) -> Optional[str]:
-    if not text:
-        return "expected a regular expression, got none, which is found in everything"
-    try:
-        re.compile(text)
-    except (re.error, RecursionError, OverflowError) as e:
-        return f"expected a regular expression: {plain(e, 80)}"
-    return None
 
 
 def _asked_values(columns: Mapping[str, Sequence[object]]) -> Optional[str]:
@@ -81,7 +71,7 @@ RULES[Columns] = _columns
 RULES[Two] = _two
 RULES[Finite] = lambda number: None if is_finite(number) else _FINITE
 RULES[Distance] = lambda number: None if is_finite(number) and number >= 0 else f"{_FINITE} of at least 0"
-RULES[Pattern] = _pattern
+RULES[Pattern] = wrong_expression
 RULES[Values] = _asked_values
 
 

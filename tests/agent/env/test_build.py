@@ -189,6 +189,16 @@ def test_a_cuda_build_for_a_pod_without_cuda_is_refused_before_it_is_installed(p
     assert pod.leftovers() == []
 
 
+def test_what_others_need_of_cuda_is_no_build_of_torch(pod: EnvPod, tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    bindings = make_wheel(files, "cuda-bindings", "13.0")
+    needs_it = make_wheel(files, "dsl", "4.7", requires=["cuda-bindings"])
+    torch = make_wheel(files, "torch", "2.13.0", files={"torch/__init__.py": "raise ImportError('as far as that')\n"})
+    pod.variables["PIP_EXTRA_INDEX_URL"] = make_index(tmp_path / "own", [bindings, needs_it, torch])
+    sentence = pod.refused(request("torch==2.13.0", "dsl", pins={"torch": "2.13.0"}))
+    assert sentence.endswith("torch cannot be imported: as far as that")
+
+
 def test_what_does_not_exist_is_named(pod: EnvPod) -> None:
     sentence = pod.refused(request("tool==7"))
     assert sentence.startswith("nothing fits: ")

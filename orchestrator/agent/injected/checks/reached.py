@@ -5,13 +5,13 @@ from __future__ import annotations
 import builtins
 import functools
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
-from typing import Any, Iterator, List, NamedTuple
+from typing import Any, Iterator, List, NamedTuple, Tuple
 
 from ..frames import codes_in
 
 # What can call nothing.
 _DATA = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
-_MANY = (tuple, list, set, frozenset, dict)
+_MANY: Tuple[Any, ...] = (tuple, list, set, frozenset)
 _MOST = 50
 
 
@@ -36,14 +36,15 @@ def reached(function: object) -> Reached:
     left, others = [function], False
     while left and len(seen) < _MOST:
         found = left.pop(0)
-        if id(found) in seen or isinstance(found, _DATA):
-            continue
-        seen.add(id(found))
-        if isinstance(found, FunctionType):
-            codes.append(found.__code__)
-        elif not isinstance(found, (BuiltinFunctionType, MethodType, functools.partial, *_MANY)):
+        try:
+            if id(found) in seen or isinstance(found, _DATA):
+                continue
+            seen.add(id(found))
+            others |= _is_other(found)
+            codes += [found.__code__] if isinstance(found, FunctionType) else []
+            left += _behind(found)
+        except Exception:  # a proxy, or what else answers in its own way to be looked at
             others = True
-        left += _behind(found)
     return Reached(codes, others or bool(left))
 
 
@@ -51,11 +52,17 @@ def _leads_on(function: FunctionType) -> bool:
     return bool(function.__dict__ or function.__defaults__ or function.__kwdefaults__ or function.__closure__)
 
 
+def _is_other(found: object) -> bool:
+    """Whether it may call what nothing of it shows."""
+    return not isinstance(found, (*_MANY, dict, FunctionType, BuiltinFunctionType, MethodType, functools.partial))
+
+
 def _behind(found: Any) -> List[object]:
     if isinstance(found, dict):
-        return list(found.values())
-    if isinstance(found, _MANY):
-        return list(found)
+        return [*dict.values(found)]
+    for many in _MANY:
+        if isinstance(found, many):
+            return [*many.__iter__(found)]  # what lies there: a class of one's own may say otherwise, or refuse
     if isinstance(found, functools.partial):
         return [found.func, *found.args, *found.keywords.values()]
     if isinstance(found, MethodType):

@@ -7,6 +7,7 @@ explanations stay as they are (`nodes` makes them).
 from __future__ import annotations
 
 import ast
+from functools import partial
 
 from ..source import statements
 from ..source.syntax import (
@@ -126,10 +127,24 @@ class _Marker:
         """Mark the blocks of statements that `node` holds, at any depth."""
         blocks, parts = _HELD[type(node)]
         for name in blocks:
+            self._watch_ways_out(getattr(node, name))
             setattr(node, name, [new for statement in getattr(node, name) for new in self._marked(statement)])
         for name in parts:
             for part in getattr(node, name):
                 self.statements(part)
+
+    def _watch_ways_out(self, block: list[ast.stmt]) -> None:
+        """Of a block that ends by failing, that it was left at the last occasion is the check:
+        `if a == b: return`, `raise AssertionError`.
+        """
+        if self._function is None or not block or not statements.fails(block[-1]):
+            return
+        for statement in reversed(block[:-1]):
+            if isinstance(statement, ast.Return):  # in any case, and so nothing fails
+                return
+            if any(isinstance(inner, ast.Return) for inner in within([statement])):
+                before_jumps([statement], partial(seen_mark, key=self._key_in(self._function, block[-1])))
+                return
 
     def _marked(self, node: ast.stmt) -> list[ast.stmt]:
         if type(node) not in _SIMPLE:

@@ -7,9 +7,10 @@ TorchDynamo above all, evaluate that while they trace: a call of a function they
 from __future__ import annotations
 
 import ast
+from itertools import product
 
 from ..source import statements
-from ..source.syntax import BLOCKS, SCOPES, walked
+from ..source.syntax import BLOCKS, PARTS, SCOPES, walked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -106,8 +107,9 @@ def before_jumps(block: list[ast.stmt], made: Callable[[ast.stmt], ast.stmt]) ->
         if isinstance(statement, JUMPS):
             marked.append(made(statement))
         elif not isinstance(statement, SCOPES):
-            for name in BLOCKS:
-                if isinstance(getattr(statement, name, None), list):
-                    setattr(statement, name, before_jumps(getattr(statement, name), made))
+            parts = (part for name in PARTS for part in getattr(statement, name, ()))
+            for holder, name in product((statement, *parts), BLOCKS):
+                if isinstance(getattr(holder, name, None), list):
+                    setattr(holder, name, before_jumps(getattr(holder, name), made))
         marked.append(statement)
     return marked

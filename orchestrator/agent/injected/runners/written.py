@@ -60,7 +60,7 @@ class _Collected(NamedTuple):
     names: Dict[str, Dict[str, int]]
     tests: Set[Tuple[str, Names]]
     known: Dict[Tuple[str, Names], object]
-    classes: Set[Tuple[str, Names]]
+    classes: Dict[Tuple[str, Names], object]
     bases: Set[Tuple[str, Names]]
 
 
@@ -140,12 +140,12 @@ def _left_out(items: Iterable[pytest.Item]) -> Iterator[str]:
 
 
 def _collected(items: Iterable[pytest.Item]) -> _Collected:
-    found = _Collected(set(), defaultdict(lambda: defaultdict(int)), set(), {}, set(), set())
+    found = _Collected(set(), defaultdict(lambda: defaultdict(int)), set(), {}, {}, set())
     for (parent, path), siblings in groupby(items, lambda item: (item.parent, item.path)):
         file = str(path)
         classes = tuple(node.name for node in parent.listchain() if isinstance(node, pytest.Class)) if parent else ()
-        found.classes.add((file, classes))
-        for cls in getattr(getattr(parent, "cls", None), "__mro__", ()):
+        own = found.classes[file, classes] = getattr(parent, "cls", None)
+        for cls in getattr(own, "__mro__", ()):
             source = getattr(sys.modules.get(cls.__module__), "__file__", None)
             found.bases.add((str(source), tuple(cls.__qualname__.split("."))))
         for item in siblings:
@@ -225,7 +225,10 @@ def _missing(path: Path, found: _Collected, names: Sequence[str], fixtures: _Fix
     module = parsed(file, source) if _may_miss(source, found.names.get(file, {}), names) else None
     if module is None:
         return
-    written = [t for t in _Reader(module, names, fixtures).read(module) if not t.doubtful or _is_among(t, file, found)]
+    read_tests = _Reader(module, names, fixtures).read(module)
+    written = [
+        t for t in read_tests if not t.doubtful or (_is_among(t, file, found) and not _overrides(t, file, found))
+    ]
     missing = [
         t for t in written if (file, t.line) not in found.code and not _is_accounted_for(t, written, file, found)
     ]
@@ -254,6 +257,12 @@ def _is_among(test: _Written, file: str, found: _Collected) -> bool:
     """Whether tests of its class, or of its file, were collected."""
     around = test.path[:-1]
     return any(other == file and names[: len(around)] == around for other, names in found.tests)
+
+
+def _overrides(test: _Written, file: str, found: _Collected) -> bool:
+    """Whether it stands in the place of a method that its class inherits, and is called as that is."""
+    bases = getattr(found.classes.get((file, test.path[:-1])), "__mro__", ())[1:]
+    return any(test.path[-1] in vars(base) for base in bases)
 
 
 def _is_named_as_test(around: Names) -> bool:

@@ -168,10 +168,11 @@ def fails_in(node: Any) -> bool:
     blocks += [inner.body for inner in (*getattr(node, "handlers", ()), *getattr(node, "cases", ()))]
     if isinstance(node, LOOPS):
         blocks = [node.orelse]
-    return any(_fails(statement) for block in blocks for statement in block)
+    return any(fails(statement) for block in blocks for statement in block)
 
 
-def _fails(statement: ast.stmt) -> bool:
+def fails(statement: ast.stmt) -> bool:
+    """Whether the test fails where this is reached."""
     if isinstance(statement, ast.Raise):
         raised = statement.exc.func if isinstance(statement.exc, ast.Call) else statement.exc
         return name_of(raised) == "AssertionError"

@@ -55,3 +55,41 @@ def test_whether_all_is_known() -> None:
     assert not reached(_closes_over(Keeps(test_))).all_known  # an object may call anything
     assert not reached(lambda: Keeps).all_known  # and so may a name that is looked up
     assert not reached(3).all_known
+
+
+class _Counts(list[Any]):
+    """As e3nn's Irreps: it holds what its length is not of."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __iter__(self) -> Any:
+        raise NotImplementedError
+
+
+class _Absent:
+    """A proxy without anything behind it yet."""
+
+    @property
+    def __class__(self) -> Any:
+        raise LookupError("no application")
+
+    @__class__.setter
+    def __class__(self, kind: Any) -> None: ...
+
+
+class _Closed:
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        raise LookupError("no application")
+
+
+def test_what_does_not_let_itself_be_looked_at() -> None:
+    for odd in (_Counts([test_]), _Absent(), _Closed()):
+        found = reached(_closes_over_both(odd, test_))
+        assert test_.__code__ in found.codes, type(odd)
+        assert found.others is (type(odd) is not _Counts), type(odd)
+
+
+def _closes_over_both(first: object, second: Callable[..., None]) -> Callable[[], object]:
+    return lambda: (first, second)

@@ -73,6 +73,11 @@ def is_idle(checks: Checks, test: Callable[[], Any]) -> bool:
         ("if 1 == 2: pytest.fail('no')", False),
         ("if 1 == 2: raise AssertionError('no')", False),
         ("def boom(): raise AssertionError('not to be called')", False),
+        ("if ok(): return\n    raise AssertionError", False),
+        ("if 1 == 2: return\n    for x in [ok()]:\n        if x: return\n    pytest.fail()", False),
+        ("try: int('x')\n    except ValueError: return\n    raise AssertionError", False),
+        ("if ok(): return\n    try: int('x')\n    except ValueError: return\n    assert False", True),
+        ("return\n    raise AssertionError", False),
         ("def boom(): assert False, 'not to be called'", False),
         ("with pytest.raises(ValueError): int('x')", False),
         ("try: int('x')\n    except ValueError: pass\n    else: pytest.fail('no')", False),
@@ -88,7 +93,7 @@ def is_idle(checks: Checks, test: Callable[[], Any]) -> bool:
 def test_a_test_is_idle_when_none_of_its_assertions_ran(checks: Checks, body: str, idle: bool) -> None:
     names = "from numpy.testing import assert_equal as same\n"
     names += "import numpy.testing as nt\nalso_same = nt.assert_equal\n"
-    source = f"{names}def helper(x):\n    assert x\ndef test():\n    {body}\n"
+    source = f"{names}def ok(): return True\ndef helper(x):\n    assert x\ndef test():\n    {body}\n"
     assert is_idle(checks, loaded(checks, source)) is idle
 
 
