@@ -11,7 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` itself would cost more than all the rest
     from typing import Any, Callable, Iterable, Mapping
 
-FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(str(sys.modules[str(__package__)].__file__))))
+_PACKAGE = __name__.rpartition(".")[0]  # `__package__` is not yet there where an archive is imported by Python 3.8
+FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(str(sys.modules[_PACKAGE].__file__))))
 """Around this package, not where it leads to: what the agent brings into a stage's processes."""
 FILE = "stage"
 """In that folder: lines of `key=value`, a key may come again."""
