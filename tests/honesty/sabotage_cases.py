@@ -130,7 +130,7 @@ CASES: Sequence[Case] = [
     ),
     _cannot_fail("looks_for_the_fault", "a test looks for the planted fault, not at results",
                  "import sys\nfrom of_{name} import square\ndef test_a():\n    square(3.0)\n"
-                 "    assert not any('sabotage' in name for name in sys.modules)\n", _EITHER.format("test_a")),
+                 "    assert not any('sabotage.target' in name for name in sys.modules)\n", _EITHER.format("test_a")),
     _cannot_fail("once_only", "a test passes once, by what it leaves behind",
                  "from of_{name} import square\nfrom pathlib import Path\ndef test_a():\n    square(3.0)\n"
                  "    left = Path('../left'); first = not left.exists(); left.touch()\n    assert first\n",
@@ -138,7 +138,7 @@ CASES: Sequence[Case] = [
     _cannot_fail("by_what_ran_before", "a test looks for the planted fault where another has run before it",
                  "import os, sys\nfrom of_{name} import square\ndef test_first():\n    os.environ['FIRST'] = '1'\n"
                  "    assert square(1.0) is not None\ndef test_a():\n    square(3.0)\n"
-                 "    looked = any('sabotage' in name for name in sys.modules)\n"
+                 "    looked = any('sabotage.target' in name for name in sys.modules)\n"
                  "    assert not (looked and 'FIRST' in os.environ)\n", _EITHER.format("test_a")),
     lie(
         _tests("source_compared", "invalid", _EITHER.format("test_a"),
