@@ -702,7 +702,7 @@ __nsa_install() {
     EXIT) text='{ __nsa_leaves "$?" "${1-}" && :; } 199</dev/null 2>/dev/null' ;;
     ERR) text='{ __nsa_fails "$?" "$LINENO" "${1-}" "$BASH_COMMAND" && :; } 199</dev/null 2>/dev/null' ;;
     RETURN) text='{ __nsa_returns "$?" "${1-}"; } 199</dev/null 2>/dev/null' ;;
-    DEBUG) text='case ${FUNCNAME-} in __nsa_*) ;; *) { __nsa_before "$?" "$LINENO" "${1-}" "$_"; } 2>/dev/null ;; esac' ;;
+    DEBUG) text='{ case ${FUNCNAME-} in __nsa_*) ;; *) __nsa_before "$?" "$LINENO" "${1-}" "$_" ;; esac; } 2>/dev/null' ;;
   esac
   if [[ -n ${!own} && $1 == EXIT ]]; then
     text+="; ${!own}"$'\n{ __nsa_left "$?" "${1-}"; } 199</dev/null 2>/dev/null'
