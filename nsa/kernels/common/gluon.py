@@ -10,7 +10,7 @@ from triton._C.libtriton import ir
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language._core import builtin
-from triton.experimental.gluon.language.nvidia.hopper import tma
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 LOG2E = gl.constexpr(1.4426950408889634)
@@ -37,6 +37,15 @@ def add_tile(descriptor, coordinates, tile, _semantic=None):
     """memory[box at coordinates] += tile, by TMA; Gluon has no name for it before Triton 3.8."""
     at = _semantic._convert_to_ir_values(coordinates, require_i64=False)
     _semantic.builder.create_async_tma_reduce(ir.DESCRIPTOR_REDUCE_KIND.ADD, descriptor.handle, at, tile.handle)
+
+
+@gluon.jit
+def barriers(SLOTS: gl.constexpr, ARRIVALS: gl.constexpr):
+    """One for each slot of a ring, complete after so many arrivals."""
+    found = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(SLOTS):
+        mbarrier.init(found.index(i), count=ARRIVALS)
+    return found
 
 
 @gluon.constexpr_function

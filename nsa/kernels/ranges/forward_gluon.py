@@ -19,7 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from nsa.kernels.common.gluon import LOG2E, descriptor, load_tile, product
+from nsa.kernels.common.gluon import LOG2E, barriers, descriptor, load_tile, product
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.sizes import pad_group, split_dim
 from nsa.kernels.common.softmax import LEAST, MOST, PARTS
@@ -67,9 +67,11 @@ def _masked_keys(i, i_lo, left, free, BN: gl.constexpr):
 
 @gluon.jit
 def _copy(
-    d_qs, d_ks, d_v, qs, ks, v, q_bars, k_bars, v_bars, p_lo, p_hi, s_range, T, S, H, B, N,
-    G: gl.constexpr, GP: gl.constexpr, D0: gl.constexpr, D1: gl.constexpr, DV: gl.constexpr,
+    d_qs, d_ks, d_v, memory, where, S, G: gl.constexpr, GP: gl.constexpr, D0: gl.constexpr, D1: gl.constexpr,
+    DV: gl.constexpr,
 ):  # fmt: skip
+    qs, ks, v, q_bars, k_bars, v_bars = memory
+    p_lo, p_hi, s_range, T, H, B, N = where
     TB: gl.constexpr = qs[0].type.shape[1]
     QB: gl.constexpr = qs[0].type.shape[0] // SHARERS
     NB: gl.constexpr = v.type.shape[0]
@@ -176,10 +178,13 @@ def _leave(
 
 @gluon.jit
 def _attend(
-    qs, ks, v, q_bars, k_bars, v_bars, p_o, p_lse, p_again, p_lo, p_hi, s_range, T, H, B, N, scale,
-    WHICH: gl.constexpr, G: gl.constexpr, GP: gl.constexpr, D0: gl.constexpr, D1: gl.constexpr, DV: gl.constexpr,
+    memory, where, outs, scale, WHICH: gl.constexpr, G: gl.constexpr, GP: gl.constexpr, D0: gl.constexpr,
+    D1: gl.constexpr, DV: gl.constexpr,
 ):  # fmt: skip
     """Of each turn, the tile of rows number WHICH."""
+    qs, ks, v, q_bars, k_bars, v_bars = memory
+    p_lo, p_hi, s_range, T, H, B, N = where
+    p_o, p_lse, p_again = outs
     TB: gl.constexpr = qs[0].type.shape[1]
     QB: gl.constexpr = qs[0].type.shape[0] // SHARERS
     BM: gl.constexpr = TB * GP
@@ -247,56 +252,22 @@ def _attention(
     if D1 > 0:
         q1 = gl.allocate_shared_memory(dtype, [QB * SHARERS, BM // GP, GP, D1], d_q1.layout)
         k1 = gl.allocate_shared_memory(dtype, [NB, BN, D1], d_k1.layout)
-    q_full = gl.allocate_shared_memory(gl.int64, [QB, 1], mbarrier.MBarrierLayout())
-    q_empty = gl.allocate_shared_memory(gl.int64, [QB, 1], mbarrier.MBarrierLayout())
-    k_full = gl.allocate_shared_memory(gl.int64, [NB, 1], mbarrier.MBarrierLayout())
-    k_empty = gl.allocate_shared_memory(gl.int64, [NB, 1], mbarrier.MBarrierLayout())
-    v_full = gl.allocate_shared_memory(gl.int64, [NB, 1], mbarrier.MBarrierLayout())
-    v_empty = gl.allocate_shared_memory(gl.int64, [NB, 1], mbarrier.MBarrierLayout())
-    for i in gl.static_range(QB):
-        mbarrier.init(q_full.index(i), count=1)
-        mbarrier.init(q_empty.index(i), count=SHARERS)
-    for i in gl.static_range(NB):
-        mbarrier.init(k_full.index(i), count=1)
-        mbarrier.init(v_full.index(i), count=1)
-        mbarrier.init(k_empty.index(i), count=SHARERS)
-        mbarrier.init(v_empty.index(i), count=SHARERS)
+    q_bars = (barriers(QB, 1), barriers(QB, SHARERS))
+    k_bars = (barriers(NB, 1), barriers(NB, SHARERS))
+    v_bars = (barriers(NB, 1), barriers(NB, SHARERS))
     fence_async_shared()
-    qs, ks, q_bars, k_bars, v_bars = (q0, q1), (k0, k1), (q_full, q_empty), (k_full, k_empty), (v_full, v_empty)
+    memory = ((q0, q1), (k0, k1), v, q_bars, k_bars, v_bars)
+    where, outs, scale = (p_lo, p_hi, s_range, T, H, B, N), (p_o, p_lse, p_again), scale * LOG2E
     gl.warp_specialize(
         [
-            (
-                _copy,
-                (
-                    (d_q0, d_q1), (d_k0, d_k1), d_v, qs, ks, v, q_bars, k_bars, v_bars, p_lo, p_hi, s_range, T, S, H,
-                    B, N, G, GP, D0, D1, DV,
-                ),
-            ),
-            (
-                _attend,
-                (
-                    qs, ks, v, q_bars, k_bars, v_bars, p_o, p_lse, p_again, p_lo, p_hi, s_range, T, H, B, N,
-                    scale * LOG2E, 0, G, GP, D0, D1, DV,
-                ),
-            ),
-            (
-                _attend,
-                (
-                    qs, ks, v, q_bars, k_bars, v_bars, p_o, p_lse, p_again, p_lo, p_hi, s_range, T, H, B, N,
-                    scale * LOG2E, 1, G, GP, D0, D1, DV,
-                ),
-            ),
-            (
-                _attend,
-                (
-                    qs, ks, v, q_bars, k_bars, v_bars, p_o, p_lse, p_again, p_lo, p_hi, s_range, T, H, B, N,
-                    scale * LOG2E, 2, G, GP, D0, D1, DV,
-                ),
-            ),
+            (_copy, ((d_q0, d_q1), (d_k0, d_k1), d_v, memory, where, S, G, GP, D0, D1, DV)),
+            (_attend, (memory, where, outs, scale, 0, G, GP, D0, D1, DV)),
+            (_attend, (memory, where, outs, scale, 1, G, GP, D0, D1, DV)),
+            (_attend, (memory, where, outs, scale, 2, G, GP, D0, D1, DV)),
         ],
         [4, 4, 4],
         [REGISTERS, REGISTERS, REGISTERS],
-    )  # fmt: skip
+    )
 
 
 # --- launching ---

@@ -22,7 +22,17 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from nsa.kernels.common.gluon import LOG2E, REGISTERS, add_tile, descriptor, load_tile, product, sign_of, store_rows
+from nsa.kernels.common.gluon import (
+    LOG2E,
+    REGISTERS,
+    add_tile,
+    barriers,
+    descriptor,
+    load_tile,
+    product,
+    sign_of,
+    store_rows,
+)
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.sizes import cdiv, pad_group, split_dim
 from nsa.kernels.common.tma import described, key_tiles, query_tiles
@@ -250,12 +260,8 @@ def _backward_qkv(
         ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BN, BM], dtype)
         ds = gl.allocate_shared_memory(dtype, [BN, BM], ds_layout)
         ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
-        full = gl.allocate_shared_memory(gl.int64, [NB, 1], mbarrier.MBarrierLayout())
-        empty = gl.allocate_shared_memory(gl.int64, [NB, 1], mbarrier.MBarrierLayout())
         mbarrier.init(ready, count=1)
-        for i in gl.static_range(NB):
-            mbarrier.init(full.index(i), count=1)
-            mbarrier.init(empty.index(i), count=1)
+        full, empty = barriers(NB, 1), barriers(NB, 1)
         fence_async_shared()
         keys, ring, numbers, spare = (k0, k1, v), (q0, q1, do), (lse, delta), (ds, dq0, dq1)
         gl.warp_specialize(

@@ -23,7 +23,17 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from nsa.kernels.common.backward_preprocess import NOTHING as NO_ROW
-from nsa.kernels.common.gluon import LOG2E, REGISTERS, add_tile, descriptor, load_tile, product, sign_of, store_rows
+from nsa.kernels.common.gluon import (
+    LOG2E,
+    REGISTERS,
+    add_tile,
+    barriers,
+    descriptor,
+    load_tile,
+    product,
+    sign_of,
+    store_rows,
+)
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.sizes import cdiv, pad_group
 from nsa.kernels.common.tma import described, key_tiles
@@ -232,15 +242,9 @@ def _backward_selected(
         half_dk = gl.allocate_shared_memory(gl.float32, [BN, DK], dk_layout)
         half_dv = gl.allocate_shared_memory(gl.float32, [BN, DV], dv_layout)
         ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
-        full = gl.allocate_shared_memory(gl.int64, [NB, 1], mbarrier.MBarrierLayout())
-        empty = gl.allocate_shared_memory(gl.int64, [NB, 1], mbarrier.MBarrierLayout())
-        done = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
         mbarrier.init(ready, count=1)
-        for i in gl.static_range(NB):
-            mbarrier.init(full.index(i), count=2)  # what TMA brings, and the numbers
-            mbarrier.init(empty.index(i), count=1)
-        for i in gl.static_range(2):
-            mbarrier.init(done.index(i), count=1)
+        full, empty = barriers(NB, 2), barriers(NB, 1)  # full with what TMA brings, and the numbers
+        done = barriers(2, 1)
         fence_async_shared()
         keys, ring, numbers, halves = (k, v), (q, do), (lse, delta, limit), (half_dk, half_dv)
         i_local = i_h - H0

@@ -19,7 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from nsa.config import NSAConfig
-from nsa.kernels.common.gluon import LOG2E, descriptor, load_tile, product
+from nsa.kernels.common.gluon import LOG2E, barriers, descriptor, load_tile, product
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.sizes import cdiv, pad_group, split_dim
 from nsa.kernels.common.tma import key_tiles, query_tiles
@@ -48,11 +48,9 @@ def _tile(x, p_hi, s_range, FIRST, COUNT, T, H, B, N, TB: gl.constexpr):
 
 
 @gluon.jit
-def _copy(
-    d_qs, d_ks, qs, ks, numbers, q_full, q_empty, full, empty, p_lse, p_hi, s_range, FIRST, COUNT, T, S, H, B, N,
-    G: gl.constexpr, GP: gl.constexpr, D0: gl.constexpr, D1: gl.constexpr,
-):  # fmt: skip
-    lse, seen = numbers
+def _copy(d_qs, d_ks, memory, where, p_lse, S, G: gl.constexpr, GP: gl.constexpr, D0: gl.constexpr, D1: gl.constexpr):
+    qs, ks, lse, seen, q_full, q_empty, full, empty = memory
+    p_hi, s_range, FIRST, COUNT, T, H, B, N = where
     QB: gl.constexpr = lse.type.shape[0]
     BM: gl.constexpr = lse.type.shape[1]
     TB: gl.constexpr = BM // GP
@@ -101,13 +99,13 @@ def _copy(
 
 @gluon.jit
 def _score(
-    qs, ks, numbers, q_full, q_empty, full, empty, p_sums, p_hi, s_range, FIRST, COUNT, T, H, B, N, ROOM, LENGTH,
-    scale,
-    WHICH: gl.constexpr, GP: gl.constexpr, D0: gl.constexpr, D1: gl.constexpr, L: gl.constexpr, D: gl.constexpr,
-    LS: gl.constexpr,
+    memory, where, out, scale, WHICH: gl.constexpr, GP: gl.constexpr, D0: gl.constexpr, D1: gl.constexpr,
+    L: gl.constexpr, D: gl.constexpr, LS: gl.constexpr,
 ):  # fmt: skip
     """Every third tile of keys, of all that the program takes."""
-    lse, seen = numbers
+    qs, ks, lse, seen, q_full, q_empty, full, empty = memory
+    p_hi, s_range, FIRST, COUNT, T, H, B, N = where
+    p_sums, ROOM, LENGTH = out
     QB: gl.constexpr = lse.type.shape[0]
     BM: gl.constexpr = lse.type.shape[1]
     TB: gl.constexpr = BM // GP
@@ -197,52 +195,22 @@ def _sums(
     plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     lse = gl.allocate_shared_memory(gl.float32, [QB, BM], plain)
     seen = gl.allocate_shared_memory(gl.int32, [QB, TB], plain)
-    q_full = gl.allocate_shared_memory(gl.int64, [QB, 1], mbarrier.MBarrierLayout())
-    q_empty = gl.allocate_shared_memory(gl.int64, [QB, 1], mbarrier.MBarrierLayout())
-    full = gl.allocate_shared_memory(gl.int64, [NB, 1], mbarrier.MBarrierLayout())
-    empty = gl.allocate_shared_memory(gl.int64, [NB, 1], mbarrier.MBarrierLayout())
-    for i in gl.static_range(QB):
-        mbarrier.init(q_full.index(i), count=2)  # what TMA brings, and the numbers
-        mbarrier.init(q_empty.index(i), count=SHARERS)
-    for i in gl.static_range(NB):
-        mbarrier.init(full.index(i), count=1)
-        mbarrier.init(empty.index(i), count=1)
+    q_full, q_empty = barriers(QB, 2), barriers(QB, SHARERS)  # full with what TMA brings, and the numbers
+    full, empty = barriers(NB, 1), barriers(NB, 1)  # a tile of keys has one reader
     fence_async_shared()
-    qs, ks, numbers = (q0, q1), (k0, k1), (lse, seen)
+    memory = ((q0, q1), (k0, k1), lse, seen, q_full, q_empty, full, empty)
+    where = (p_hi, s_range, FIRST, COUNT, T, H, B, N)
+    out, scale = (p_sums + BEFORE, ROOM, LENGTH), scale * LOG2E
     gl.warp_specialize(
         [
-            (
-                _copy,
-                (
-                    (d_q0, d_q1), (d_k0, d_k1), qs, ks, numbers, q_full, q_empty, full, empty, p_lse, p_hi, s_range,
-                    FIRST, COUNT, T, S, H, B, N, G, GP, D0, D1,
-                ),
-            ),
-            (
-                _score,
-                (
-                    qs, ks, numbers, q_full, q_empty, full, empty, p_sums + BEFORE, p_hi, s_range, FIRST, COUNT, T, H,
-                    B, N, ROOM, LENGTH, scale * LOG2E, 0, GP, D0, D1, L, D, LS,
-                ),
-            ),
-            (
-                _score,
-                (
-                    qs, ks, numbers, q_full, q_empty, full, empty, p_sums + BEFORE, p_hi, s_range, FIRST, COUNT, T, H,
-                    B, N, ROOM, LENGTH, scale * LOG2E, 1, GP, D0, D1, L, D, LS,
-                ),
-            ),
-            (
-                _score,
-                (
-                    qs, ks, numbers, q_full, q_empty, full, empty, p_sums + BEFORE, p_hi, s_range, FIRST, COUNT, T, H,
-                    B, N, ROOM, LENGTH, scale * LOG2E, 2, GP, D0, D1, L, D, LS,
-                ),
-            ),
+            (_copy, ((d_q0, d_q1), (d_k0, d_k1), memory, where, p_lse, S, G, GP, D0, D1)),
+            (_score, (memory, where, out, scale, 0, GP, D0, D1, L, D, LS)),
+            (_score, (memory, where, out, scale, 1, GP, D0, D1, L, D, LS)),
+            (_score, (memory, where, out, scale, 2, GP, D0, D1, L, D, LS)),
         ],
         [4, 4, 4],
         [REGISTERS, REGISTERS, REGISTERS],
-    )  # fmt: skip
+    )
 
 
 # --- launching ---
