@@ -152,14 +152,14 @@ def _forward(
 
 
 @triton.jit
-def _is_left(x, p_again, H, B, N, A, TOKENS: tl.constexpr, PART: tl.constexpr):
-    """Whether p_again, int32 [B,H,A], names some part, of PART tokens, of the tiles x, of TOKENS tokens."""
+def _left(x, p_again, H, B, N, A, TOKENS: tl.constexpr, PART: tl.constexpr):
+    """1 for those of the tiles x, of TOKENS tokens, of which p_again, int32 [B,H,A], names some part of PART tokens."""
     o_part = (N - 1 - x // (H * B)) * TOKENS // PART
     b_left = tl.zeros_like(x)
     for i in tl.static_range((TOKENS + PART - 1) // PART):
         o_again = (x // H % B * H + x % H) * A + o_part + i
         b_left = tl.maximum(b_left, tl.load(p_again + o_again, mask=(x < N * H * B) & (o_part + i < A), other=0))
-    return tl.max(b_left, 0) > 0
+    return tl.where(b_left > 0, 1, 0)
 
 
 @launched_in_two_forms
@@ -172,15 +172,17 @@ def _forward_again(
 ):  # fmt: skip
     """As `_forward`, of the tiles with a part in p_again. These are few: a program looks at LOOK of them at once."""
     step = tl.num_programs(0)
+    o_x = tl.arange(0, LOOK)
     for first in range(tl.program_id(0), N * H * B, step * LOOK):
-        if _is_left(first + tl.arange(0, LOOK) * step, p_again, H, B, N, A, BM // GP, PART):
-            for x in range(first, tl.minimum(N * H * B, first + step * LOOK), step):
-                if _is_left(x + tl.arange(0, 1), p_again, H, B, N, A, BM // GP, PART):
-                    _forward_tile(
-                        x, p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_lo, p_hi, s_range, T, H, B, N, S,
-                        s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, scale, G, GP, DK, DV, BM, BN, ONLINE,
-                        PREC, TMA,
-                    )  # fmt: skip
+        b_left = _left(first + o_x * step, p_again, H, B, N, A, BM // GP, PART)
+        for _ in range(tl.sum(b_left, 0)):
+            i = tl.min(tl.where(b_left > 0, o_x, LOOK), 0)
+            b_left = tl.where(o_x == i, 0, b_left)
+            _forward_tile(
+                first + i * step, p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_lo, p_hi, s_range, T, H, B, N,
+                S, s_qb, s_qt, s_qh, s_kb, s_ks, s_kh, s_vb, s_vs, s_vh, scale, G, GP, DK, DV, BM, BN, ONLINE, PREC,
+                TMA,
+            )  # fmt: skip
 
 
 def ranges_forward(q: Tensor, k: Tensor, v: Tensor, ranges: KeyRanges, scale: float) -> tuple[Tensor, Tensor]:
