@@ -45,12 +45,18 @@ SELECTED = {
     "packed-of-8": Problem(SMALL, lengths=(0, 13, 1, 0, 39), kv_heads=2, group_size=8, dk=64, dv=64),
     "odd-blocks": Problem(replace(SMALL, l_sel=24), tokens=70, kv_heads=2, group_size=5, dk=64, dv=64),
     "one-token": Problem(SMALL, tokens=1, group_size=8, dk=64, dv=64),
+    "group-of-2": Problem(SMALL, tokens=83, kv_heads=3, group_size=2, dk=64, dv=64),
+    "group-of-3": Problem(WIDE, tokens=61, batch=2, kv_heads=2, group_size=3, dk=64, dv=128),
+    "packed-of-4": Problem(SMALL, lengths=(0, 13, 1, 0, 39), kv_heads=2, group_size=4, dk=128, dv=64),
 }
 if DEVICE == "cuda":  # several of its tiles
     SELECTED |= {
         "long": Problem(replace(WIDE, l_sel=64), tokens=1301, kv_heads=2, group_size=16, dk=128, dv=128),
         "long-blocks": Problem(replace(WIDE, l_sel=128), tokens=200, batch=2, group_size=8, dk=64, dv=128),
         "long-packed": Problem(replace(WIDE, l_sel=64), lengths=(300, 0, 45, 260), group_size=8, dk=128, dv=64),
+        "long-of-4": Problem(replace(WIDE, l_sel=64), tokens=1301, kv_heads=3, group_size=4, dk=128, dv=128),
+        "long-of-2": Problem(replace(WIDE, l_sel=64), tokens=801, batch=2, group_size=2, dk=64, dv=64),
+        "long-packed-of-3": Problem(replace(WIDE, l_sel=64), lengths=(300, 0, 45, 260), group_size=3, dk=128, dv=64),
     }
     CASES |= {
         "long": Problem(SMALL, tokens=701, kv_heads=2, group_size=16, dk=128, dv=128),
@@ -113,8 +119,8 @@ def in_splits(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(fused, "_split", one_tile)
     monkeypatch.setattr(fused, "FEW_QUERIES", 0)
-    monkeypatch.setattr(fused_selected, "PAIRS", 6)
-    monkeypatch.setattr(fused_selected, "chunk_of", lambda queries: 10)
+    monkeypatch.setattr(fused_selected, "pairs_of", lambda rows: 6)
+    monkeypatch.setattr(fused_selected, "chunk_of", lambda queries, rows: 10)
 
 
 # --- each branch ---
@@ -315,7 +321,7 @@ def test_captured_in_a_cuda_graph() -> None:
 @pytest.mark.skipif(DEVICE == "cpu", reason="no CUDA device")
 def test_two_streams_give_what_one_gives() -> None:
     """Recorded, the selected branch's gradient runs beside the others', whatever becomes of memory meanwhile."""
-    problem = replace(CASES["wide"], tokens=2000, dtype=torch.bfloat16, device=DEVICE)
+    problem = replace(CASES["wide"], tokens=2000, group_size=1, dtype=torch.bfloat16, device=DEVICE)
     found = problem.tensors()
     q, k, v, gates = (found[name].requires_grad_() for name in ("q", "k_sel", "v_sel", "gates"))
     own = [x.detach().clone().requires_grad_() for x in (k, v)]
@@ -374,17 +380,19 @@ def test_routing_explains_it() -> None:
     assert said[96, 1].startswith("dq apart from dk and dv: head dimensions 96 and 96 are not among")
     assert said[64, 0] == ""
     assert ways[64, 1].decisions["selected"].gradient == "one kernel for dq, dk and dv"
-    few = explain_routing(SMALL, **{**shape, "kv_heads": 16}, dk=64, needs_grad=True).decisions["attention"].gradient
-    assert few.startswith("one kernel for dq, dk and dv; of the selected branch dq apart from dk and dv: 4 query heads")
+    few = explain_routing(SMALL, **{**shape, "kv_heads": 64}, dk=64, needs_grad=True).decisions["attention"].gradient
+    apart = "of the selected branch dq apart from dk and dv: the group size is 1, not 2 to 32"
+    assert few == f"one kernel for dq, dk and dv; {apart}"
     assert f"gradient: {said[96, 1]}" in str(ways[96, 1])
 
 
 def test_chunks_grow_with_the_root_of_the_queries() -> None:
     lengths = 1, 16384, 32768, 65536, 1 << 18, 1 << 20
-    assert [fused_selected.chunk_of(queries) for queries in lengths] == [1024, 1024, 2048, 2048, 4096, 8192]
+    assert [fused_selected.chunk_of(queries, 16) for queries in lengths] == [1024, 1024, 2048, 2048, 4096, 8192]
+    assert [fused_selected.chunk_of(65536, rows) for rows in (2, 8, 32)] == [16384, 4096, 1024]
 
 
-@pytest.mark.parametrize("change", [{"dk": 192}, {"group": 4}, {"group": 33}, {"deterministic": True}])
+@pytest.mark.parametrize("change", [{"dk": 192}, {"group": 1}, {"group": 33}, {"deterministic": True}])
 def test_what_does_not_fit_the_selected_branch_has_a_reason(
     change: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:

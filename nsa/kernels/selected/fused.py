@@ -30,19 +30,18 @@ from nsa.kernels.tuning.lookup import Tile
 TILE = Tile(32, 64, 8, 4)
 """Of the two warpgroups that compute, which take 32 rows each in turn; stages are tiles loaded ahead."""
 
-ROWS = (8, 32)
-"""Of a query, at least and at most, with those that fill them up to a power of two: they are a box of TMA, which takes
-whole groups of eight, and a tile holds them.
-"""
+ROWS = (2, 32)
+"""Of a query, at least and at most, with those that fill them up to a power of two: a tile holds them, and dq takes a
+box of TMA for each query."""
 
 SIZES = (64, 128)
 """Dk and Dv."""
 
-PAIRS = 256
-"""Pairs of a segment: even work, and enough for the keys that a program loads and the sums that it adds."""
+SEGMENT_ROWS = 4096
+"""Rows of queries in a segment: even work, and enough for the keys that a program loads and the sums that it adds."""
 
-SMALLEST_CHUNK = 1024
-"""Queries whose dq are added up at the same time, at least: they stay in the level-2 cache."""
+SMALLEST_CHUNK = 16384
+"""Rows of a KV head whose dq are added up at the same time, at least: they stay in the level-2 cache."""
 
 
 # --- where it can run ---
@@ -54,7 +53,7 @@ def against(target: str, dtype: torch.dtype, dk: int, dv: int, group: int, deter
     if reason is None and dk not in SIZES:
         return f"head dimension {dk} is not among {', '.join(map(str, SIZES))}"
     if reason is None and not ROWS[0] <= pad_group(group) <= ROWS[1]:
-        return f"{group} query heads share a KV head, not {ROWS[0] // 2 + 1} to {ROWS[1]}"
+        return f"the group size is {group}, not {ROWS[0] // 2 + 1} to {ROWS[1]}"
     return reason
 
 
@@ -109,8 +108,9 @@ class Branch:
     def share(self, q: Tensor, heads: int) -> Run:
         """See `ranges.fused.Shares`."""
         k, v = fused.made_describable(self.k), fused.made_describable(self.v)
-        branch = Branch(k, v, self.stats, self.indices, self.where)
-        return Run(branch, TILE, chunk_of(self.indices.shape[0]), *fused.sums_for(k, v))
+        branch, rows = Branch(k, v, self.stats, self.indices, self.where), pad_group(q.shape[2] // k.shape[2])
+        pairs, chunk = pairs_of(rows), chunk_of(self.indices.shape[0], rows)
+        return Run(branch, TILE, pairs, chunk, *fused.sums_for(k, v))
 
 
 @dataclass(frozen=True)
@@ -120,12 +120,14 @@ class Run:
     Attributes:
         branch: its tensors, k and v as TMA takes them.
         tile: the kernel's.
+        pairs: of a segment, at most.
         chunk: queries whose dq are added up at the same time.
         dk, dv: fp32 [B,S,Hkv,D*], added to.
     """
 
     branch: Branch
     tile: Tile
+    pairs: int
     chunk: int
     dk: Tensor
     dv: Tensor
@@ -133,7 +135,7 @@ class Run:
     @cached_property
     def segments(self) -> Segments:
         """Those of a KV head one after another, of which those of a chunk of the queries, of which those of a bin."""
-        return chunked_index.segments(self.branch.indices, self.branch.where, self.chunk, PAIRS)
+        return chunked_index.segments(self.branch.indices, self.branch.where, self.chunk, self.pairs)
 
     @property
     def keys(self) -> int:
@@ -143,7 +145,7 @@ class Run:
     def at_most(self, heads: int) -> int:
         """So many segments `heads` KV heads have at most."""
         rows, _, slots = self.branch.indices.shape
-        return heads * (rows * slots // PAIRS + min(rows * slots, self.branch.where.reachable(self.chunk)))
+        return heads * (rows * slots // self.pairs + min(rows * slots, self.branch.where.reachable(self.chunk)))
 
     def launch(self, q: Tensor, do: Tensor, sums: Tensor, scale: float, first_head: int, run_heads: int) -> None:
         """See `ranges.fused.Share`; q and do are contiguous."""
@@ -155,11 +157,17 @@ class Run:
         return reduce_splits(self.dk[None], self.dv[None], self.branch.k.dtype)
 
 
-def chunk_of(queries: int) -> int:
-    """How many of them are a chunk. For each chunk a block's keys and sums are moved; of more queries fewer in a chunk
-    share a block, so chunks grow too. Measured on an H200 from 4k to 64k: 1,024 are best to 16k, 2,048 from 32k on.
+def pairs_of(rows: int) -> int:
+    """Pairs of a segment, with so many rows of each query."""
+    return SEGMENT_ROWS // rows
+
+
+def chunk_of(queries: int, rows: int) -> int:
+    """How many of them are a chunk, with so many rows of each. For each chunk a block's keys and sums are moved; of
+    more queries fewer in a chunk share a block, so chunks grow too. Measured on an H200 from 4k to 64k queries: of 16
+    rows 1,024 are best to 16k, 2,048 from 32k on, of 4 four times as many.
     """
-    return max(SMALLEST_CHUNK, next_power_of_2(8 * math.isqrt(queries)))
+    return max(SMALLEST_CHUNK, 16 * next_power_of_2(8 * math.isqrt(queries))) // rows
 
 
 def _launcher() -> Callable[..., None]:

@@ -1,10 +1,11 @@
 """The gradient of selected attention for sm_90 in one kernel, in Gluon, specialised by warps.
 
 A program holds BN keys and values of a block in shared memory and takes the queries of a segment in tiles of BM rows.
-One partition gathers: the rows of q and do of each query, a box of TMA, and the rows' numbers come through a ring of NB
-slots. Two more, a warpgroup each, multiply every other tile as `ranges.fused_gluon` does: P^T stays in registers as the
-left operand for dv, dS^T goes to shared memory for dk and for dq^T = K^T dS, which leaves by a reduce-add of TMA, query
-by query. At last each gives the other half of its sums: one has dk, the other dv.
+One partition gathers: the rows of q and do of each query, a box of TMA or, of fewer rows than a box takes, 16 bytes a
+copy, and the rows' numbers come through a ring of NB slots. Two more, a warpgroup each, multiply every other tile as
+`ranges.fused_gluon` does: P^T stays in registers as the left operand for dv, dS^T goes to shared memory for dk and for
+dq^T = K^T dS, which leaves by a reduce-add of TMA, query by query. At last each gives the other half of its sums: one
+has dk, the other dv.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
@@ -43,6 +45,15 @@ if TYPE_CHECKING:
 
 NOTHING = gl.constexpr(NO_ROW.value)
 
+BOX = gl.constexpr(8)
+"""Rows that a box of TMA takes at least, in the layout that products read."""
+
+NARROW = gl.constexpr(32)
+"""Columns of a box of fp32 that is to hold the fewer rows of a query."""
+
+FEWER_REGISTERS = REGISTERS - 8
+"""Of a thread that computes, where those that gather copy by themselves."""
+
 
 @gluon.jit
 def _queries(p_list, i_pair, n_pairs, H: gl.constexpr, SLOTS: gl.constexpr):
@@ -54,12 +65,27 @@ def _queries(p_list, i_pair, n_pairs, H: gl.constexpr, SLOTS: gl.constexpr):
 
 
 @gluon.jit
+def _copy_rows(
+    p_x, tile, p_list, i_pair, i_h, n_pairs, H: gl.constexpr, G: gl.constexpr, GP: gl.constexpr, SLOTS: gl.constexpr,
+):  # fmt: skip
+    """Begin to copy the rows of the queries of the pairs from i_pair on to `tile` [BM,D], 16 bytes a copy."""
+    BM: gl.constexpr = tile.type.shape[0]
+    D: gl.constexpr = tile.type.shape[1]
+    layout: gl.constexpr = gl.BlockedLayout([1, 8], [256 // D, D // 8], [gl.num_warps(), 1], [1, 0])
+    o_r = gl.arange(0, BM, layout=gl.SliceLayout(1, layout))
+    b_n = _queries(p_list, i_pair + o_r // GP, n_pairs, H, SLOTS)
+    o_row = b_n.to(gl.int64) * (H * G) + i_h * G + gl.minimum(o_r % GP, G - 1)
+    o_column = gl.arange(0, D, layout=gl.SliceLayout(0, layout))
+    async_copy.async_copy_global_to_shared(tile, p_x + gl.expand_dims(o_row * D, 1) + gl.expand_dims(o_column, 0))
+
+
+@gluon.jit
 def _gather(
     d_keys, d_queries, keys, ring, numbers, ready, full, empty, p_list, p_stats, p_limit, i_key, i_h, n_pairs, n,
     H: gl.constexpr, G: gl.constexpr, GP: gl.constexpr, SLOTS: gl.constexpr,
 ):  # fmt: skip
     d_k, d_v = d_keys
-    d_q, d_do = d_queries
+    d_q, d_do = d_queries  # pointers where a query has fewer rows than BOX
     k, v = keys
     q, do = ring
     lse, delta, limit = numbers
@@ -82,11 +108,16 @@ def _gather(
         b_n = _queries(p_list, (j + 1) * TB + o_r // GP, n_pairs, H, SLOTS)
         mbarrier.wait(empty.index(slot), (j // NB & 1) ^ 1)
         bar = full.index(slot)
-        mbarrier.expect(bar, 2 * BM * (DK + DV))
-        for i in gl.static_range(TB):
-            i_row = _queries(p_list, j * TB + i, n_pairs, H, SLOTS) * (H * G) + i_h * G
-            load_tile(d_q, [i_row, 0], bar, q.index(slot).slice(i * GP, GP))
-            load_tile(d_do, [i_row, 0], bar, do.index(slot).slice(i * GP, GP))
+        if GP < BOX:
+            _copy_rows(d_q, q.index(slot), p_list, j * TB, i_h, n_pairs, H, G, GP, SLOTS)
+            _copy_rows(d_do, do.index(slot), p_list, j * TB, i_h, n_pairs, H, G, GP, SLOTS)
+            async_copy.mbarrier_arrive(bar)  # once more for each thread, when its copies are there
+        else:
+            mbarrier.expect(bar, 2 * BM * (DK + DV))
+            for i in gl.static_range(TB):
+                i_row = _queries(p_list, j * TB + i, n_pairs, H, SLOTS) * (H * G) + i_h * G
+                load_tile(d_q, [i_row, 0], bar, q.index(slot).slice(i * GP, GP))
+                load_tile(d_do, [i_row, 0], bar, do.index(slot).slice(i * GP, GP))
         lse.index(slot).store((b_stats >> 32).to(gl.int32).to(gl.float32, bitcast=True))
         delta.index(slot).store(b_stats.to(gl.int32).to(gl.float32, bitcast=True))
         limit.index(slot).store(b_limit)
@@ -118,6 +149,8 @@ def _step(
     b_q, b_do = ring[0].index(slot), ring[1].index(slot)
 
     mbarrier.wait(full.index(slot), j // NB & 1)
+    if GP < BOX:
+        fence_async_shared()  # products read what threads have copied
     b_s = warpgroup_mma(k, b_q.permute((1, 0)), gl.zeros([BN, BM], gl.float32, S_L), use_acc=False, is_async=True)
     b_dp = warpgroup_mma(v, b_do.permute((1, 0)), gl.zeros([BN, BM], gl.float32, S_L), use_acc=False, is_async=True)
     b_lse = lse.index(slot).load(column)
@@ -141,11 +174,14 @@ def _step(
     dk = warpgroup_mma(b_ds, b_q, dk, is_async=True)
     dv, b_x, _ = warpgroup_mma_wait(1, [dv, b_x, b_left])
     tma.store_wait(0)
-    b_dq.permute((1, 0)).store(b_x)
+    BOX_ROWS: gl.constexpr = d_dq.block_type.shape[0]
+    BOX_COLUMNS: gl.constexpr = d_dq.block_type.shape[1]
+    b_dq.store(b_x.permute((1, 0)).reshape([BM * DK // BOX_COLUMNS, BOX_COLUMNS]))
     fence_async_shared()
     for i in gl.static_range(BM // GP):
         i_row = _queries(p_list, j * (BM // GP) + i, n_pairs, H, SLOTS) * NG + i_local * G
-        add_tile(d_dq, [i_row, 0], b_dq.slice(i * GP, GP))  # zeros to the rows of others that follow
+        # zeros to the rows of others that follow
+        add_tile(d_dq, [i_row * (DK // BOX_COLUMNS), 0], b_dq.slice(i * BOX_ROWS, BOX_ROWS))
     dk = warpgroup_mma_wait(1, [dk])  # waits for nothing: the loop may carry it on
     return dk, dv
 
@@ -205,8 +241,10 @@ def _backward_selected(
     `tests/fused_twin.py` computes the same in plain Triton.
 
     Args:
-        d_q, d_do: of the rows [N*H*G,D*], GP of them: those of a query, and others that follow.
-        d_dq: of fp32 [N*NG,DK], likewise; scale * dq is the gradient. It is added to.
+        d_q, d_do: of the rows [N*H*G,D*], GP of them: those of a query, and others that follow. Where these are fewer
+            than BOX, pointers.
+        d_dq: of fp32 [N*NG,DK], likewise, or, where they are fewer, of its NARROW columns after one another; scale *
+            dq is the gradient. It is added to.
         p_dk, p_dv: fp32 [M,H,D*], added to.
         p_order, p_edges, p_segment_edges, p_segment_key: `Segments`, with K keys for each KV head.
         p_blocks: first keys and, BINS further, the ends of their sequences.
@@ -228,22 +266,23 @@ def _backward_selected(
         dtype: gl.constexpr = d_v.dtype
         k = gl.allocate_shared_memory(dtype, [BN, DK], d_k.layout)
         v = gl.allocate_shared_memory(dtype, [BN, DV], d_v.layout)
-        q = gl.allocate_shared_memory(dtype, [NB, BM, DK], d_q.layout)
-        do = gl.allocate_shared_memory(dtype, [NB, BM, DV], d_do.layout)
+        q = gl.allocate_shared_memory(dtype, [NB, BM, DK], gl.NVMMASharedLayout.get_default_for([BM, DK], dtype))
+        do = gl.allocate_shared_memory(dtype, [NB, BM, DV], gl.NVMMASharedLayout.get_default_for([BM, DV], dtype))
         plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
         lse = gl.allocate_shared_memory(gl.float32, [NB, BM], plain)
         delta = gl.allocate_shared_memory(gl.float32, [NB, BM], plain)
         limit = gl.allocate_shared_memory(gl.int32, [NB, BM], plain)
         ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BN, BM], dtype)
         ds = gl.allocate_shared_memory(dtype, [2, BN, BM], ds_layout)
-        dq = gl.allocate_shared_memory(gl.float32, [2, BM, DK], d_dq.layout)
+        columns: gl.constexpr = d_dq.block_type.shape[1]
+        dq = gl.allocate_shared_memory(gl.float32, [2, BM * DK // columns, columns], d_dq.layout)
         dk_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BN, DK], gl.float32)
         dv_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BN, DV], gl.float32)
         half_dk = gl.allocate_shared_memory(gl.float32, [BN, DK], dk_layout)
         half_dv = gl.allocate_shared_memory(gl.float32, [BN, DV], dv_layout)
         ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
         mbarrier.init(ready, count=1)
-        full, empty = barriers(NB, 2), barriers(NB, 1)  # full with what TMA brings, and the numbers
+        full, empty = barriers(NB, 1 if GP < BOX else 2), barriers(NB, 1)  # full with what TMA brings, and the numbers
         done = barriers(2, 1)
         fence_async_shared()
         keys, ring, numbers, halves = (k, v), (q, do), (lse, delta, limit), (half_dk, half_dv)
@@ -280,10 +319,10 @@ def _backward_selected(
 # --- launching ---
 
 
-def _rows(x: Tensor, box: int) -> Any:
-    """So many rows of contiguous x [B,T,H,D]."""
-    size = x.shape[-1]
-    return described(descriptor, x, (x.shape[:3].numel(), size), (size, 1), (box, size))
+def _rows(x: Tensor, box: int, columns: int) -> Any:
+    """So many rows of contiguous x [B,T,H,D], as an array of so many columns."""
+    parts = x.shape[-1] // columns
+    return described(descriptor, x, (x.shape[:3].numel() * parts, columns), (columns, 1), (box * parts, columns))
 
 
 def launch(run: Run, q: Tensor, do: Tensor, dq: Tensor, scale: float, first_head: int, run_heads: int) -> None:
@@ -295,10 +334,12 @@ def launch(run: Run, q: Tensor, do: Tensor, dq: Tensor, scale: float, first_head
     group, dv = q.shape[2] // heads, branch.v.shape[-1]
     padded = pad_group(group)
     (k, _), (v, _) = (key_tiles(x, tile.BN, make=descriptor) for x in (branch.k, branch.v))
+    boxed = padded >= BOX.value
+    rows = (_rows(q, padded, dk), _rows(do, padded, dv)) if boxed else (q, do)
     _backward_selected[(run.at_most(run_heads), cdiv(where.l_sel, tile.BN))](
-        k, v, _rows(q, padded), _rows(do, padded), _rows(dq, padded), run.dk, run.dv, *run.segments.arrays,
+        k, v, *rows, _rows(dq, padded, dk if boxed else NARROW.value), run.dk, run.dv, *run.segments.arrays,
         where.blocks, branch.stats, where.queries[2], where.bins, where.keys, run.keys, first_head, run_heads, scale,
         H=heads, G=group, GP=padded, NG=dq.shape[2], DK=dk, DV=dv, LB=where.l_sel, BM=tile.BM, BN=tile.BN,
         NB=tile.num_stages, SLOTS=branch.indices.shape[-1], PAIRS=run.segments.pairs, WARPS=tile.num_warps,
-        REGISTERS=REGISTERS, num_warps=4,
+        REGISTERS=REGISTERS if boxed else FEWER_REGISTERS, num_warps=4,
     )  # fmt: skip
