@@ -15,18 +15,17 @@ from nsa.host import to_device
 from nsa.kernels import attention as whole
 from nsa.kernels import rotary
 from nsa.kernels.combine import gated_combine
-from nsa.kernels.common import hopper
 from nsa.kernels.common.launch import VERSION
 from nsa.kernels.common.sizes import pad_group
 from nsa.kernels.compression.mlp import mlp_of_spans
 from nsa.kernels.compression.weighted import span_sums
 from nsa.kernels.decode.step import cached_attention, decode_step
-from nsa.kernels.ranges import fused
 from nsa.kernels.ranges.attention import compressed_attention, window_attention
 from nsa.kernels.recorded import Differentiable, Tensors, repeated
-from nsa.kernels.selected import fused as fused_selected
 from nsa.kernels.selected.attention import selected_attention
 from nsa.kernels.selection.select import select_blocks
+from nsa.kernels.ways import forward as forward
+from nsa.kernels.ways import gradient as gradient
 from nsa.phi import MlpPhi, Phi
 from nsa.plans import layout, sharing
 from nsa.routing import Request
@@ -41,7 +40,6 @@ LARGEST_HEAD = 256
 LARGEST_GROUP = 64
 LARGEST_GROUP_FP32 = 32
 """One token's rows of more query heads would not fit on chip in fp32, beside their gradient."""
-ONE_KERNEL = "one kernel for dq, dk and dv"
 ORDERS_BORDERS = True
 """Of the whole operation: borders on the device need not be looked at before."""
 
@@ -99,20 +97,6 @@ def _most_heads(request: Request) -> int:
     """Query heads of one KV head that the kernels' tiles hold."""
     small = request.device.type != "cuda" or request.operation in ("combine", "decode")
     return LARGEST_GROUP if small or request.dtype != torch.float32 else LARGEST_GROUP_FP32
-
-
-def gradient(request: Request) -> str:
-    """How the gradient of the branches is computed."""
-    if request.operation not in ("compressed", "selected", "window", "attention"):
-        return ""
-    major, minor = request.capability or (0, 0)
-    target = f"sm_{major}{minor}" if request.capability else hopper.INTERPRETER
-    facts = target, request.dtype, request.dk, request.dv, request.group_size, request.deterministic
-    reason = (fused_selected if request.operation == "selected" else fused).against(*facts)
-    if reason is not None:
-        return f"dq apart from dk and dv: {reason}"
-    apart = fused_selected.against(*facts) if request.operation == "attention" else None
-    return ONE_KERNEL + (f"; of the selected branch dq apart from dk and dv: {apart}" if apart else "")
 
 
 # --- the operations: those of `nsa.routing.registry`, as their kernels take them ---

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from nsa import checks, flags
+from nsa.blocks import num_compressed
 from nsa.config import NSAConfig
 from nsa.device import device_name, named_device
 from nsa.routing.policy import PARTS, WHOLE, BackendChoice, decide, dense_crossover, per_operation, profile_for
@@ -33,7 +34,8 @@ class Explanation:
         for name, decision in self.decisions.items():
             said = "REFUSED: " if decision.refused else "FALLBACK: " if decision.fallback else ""
             lines.append(f"  {name:<11} {'-' if decision.refused else decision.backend:<7} {said}{decision.reason}")
-            lines += [f"  {'':<19} gradient: {decision.gradient}"] if decision.gradient else []
+            ways = {"forward": decision.forward, "gradient": decision.gradient}
+            lines += [f"  {'':<19} {name}: {way}" for name, way in ways.items() if way]
         return "\n".join([*lines, self.note])
 
 
@@ -63,7 +65,8 @@ def explain_routing(
     checks.dtype(name, "dtype", dtype)
 
     def request(operation: str) -> Request:
-        shape = (batch, tokens, tokens, heads, kv_heads, dk, dv)
+        keys = num_compressed(tokens, config) if operation in ("compressed", "select") else tokens
+        shape = (batch, tokens, keys, heads, kv_heads, dk, dv)
         return Request(operation, device, dtype, *shape, config, packed, False, needs_grad, deterministic)
 
     active, choice, whole = flags.current(), per_operation(backend), request(WHOLE)

@@ -173,19 +173,19 @@ def decide(request: Request, choice: BackendChoice, flags: Flags) -> Decision | 
             off = POLICIES[name](request, flags, profile) if name in POLICIES else None
         incapable = None if off else _incapable(name, request)
         if off is None and incapable is None:
-            why, way = _why(asked, by_argument, declined), _gradient(name, request)
-            found = (request.operation, name, requested, fallback, why, tuple(declined), way)
-            return Decision(*found, explicit=by_argument, overruled=overruled)
+            found = (request.operation, name, requested, fallback, _why(asked, by_argument, declined), tuple(declined))
+            ways = _way(name, request, "gradient") if request.needs_grad else "", _way(name, request, "forward")
+            return Decision(*found, *ways, explicit=by_argument, overruled=overruled)
         declined.append((name, off.reason if off else str(incapable)))
         fallback = fallback or asked or incapable is not None
         overruled = overruled or (off is not None and off.by_profile)
     return None
 
 
-def _gradient(name: str, request: Request) -> str:
-    """How the backend computes the gradient, where it says so and one is needed."""
-    says: Callable[[Request], str] | None = getattr(registry.load(name), "gradient", None)
-    return says(request) if says is not None and request.needs_grad else ""
+def _way(name: str, request: Request, what: str) -> str:
+    """How the backend computes the forward pass or the gradient, where it says so."""
+    says: Callable[[Request], str] | None = getattr(registry.load(name), what, None)
+    return says(request) if says is not None else ""
 
 
 def _other_part(request: Request, name: str, choice: BackendChoice, flags: Flags) -> Off | None:

@@ -88,6 +88,7 @@ def observed(
         decision.operation, decision.backend, device_name(device), registry.interpreted(decision.backend),
         decision.requested, decision.fallback, decision.reason, _now(device) - start if active.debug_timing else None,
         _mean_abs_error(result, judge) if active.debug_compare and judge else None, decision.gradient or None,
+        decision.forward or None,
     )  # fmt: skip
     for operation in operations:
         for recording in _active.get():

@@ -31,9 +31,9 @@ results, for the operators `nsa::NAME_backward` (see `nsa.library`); without it 
 follow.
 
 The module also defines `supports(request) -> str | None`: None, or the sentence that says why this request (an
-`nsa.routing.Request`) cannot run here. It must not launch anything. A module that computes gradients in several ways
-may define `gradient(request) -> str`: which one this request takes, and why. A module constant `INTERPRETED = True`
-says that its kernels run in Triton's CPU interpreter.
+`nsa.routing.Request`) cannot run here. It must not launch anything. A module that computes in several ways may define
+`forward(request) -> str` and `gradient(request) -> str`: which one this request takes, and why. A module constant
+`INTERPRETED = True` says that its kernels run in Triton's CPU interpreter.
 
 Modules are imported when a route first needs them, so a package that is not installed is a routing reason.
 """

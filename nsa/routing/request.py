@@ -55,7 +55,8 @@ class Decision:
 
     `requested` is the backend that an argument or a flag asked for. `fallback`: what was asked for, or what the
     device's order of preference puts first, cannot run. `declined` holds (backend, reason) in the order of
-    consideration. `gradient` says how the backend computes the gradient where it has several ways; else it is empty.
+    consideration. `gradient` and `forward` say how the backend computes the gradient, if one is needed, and the forward
+    pass, where it has several ways; else they are empty.
     `explicit`: an argument asked for `requested`. `overruled`: a profile, and no flag, keeps off what the device's
     order puts first.
     """
@@ -67,6 +68,7 @@ class Decision:
     reason: str
     declined: tuple[tuple[str, str], ...] = ()
     gradient: str = ""
+    forward: str = ""
     explicit: bool = False
     overruled: bool = False
 
@@ -78,7 +80,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Route:
-    """An operation that ran. `device` is `cpu` or `cuda:sm_90`; `gradient` is the decision's."""
+    """An operation that ran. `device` is `cpu` or `cuda:sm_90`; `gradient` and `forward` are the decision's."""
 
     operation: str
     backend: str
@@ -90,6 +92,7 @@ class Route:
     seconds: float | None = None
     mean_abs_error: float | None = None
     gradient: str | None = None
+    forward: str | None = None
 
     def __str__(self) -> str:
         """`triton@cuda:sm_90`, `triton@cpu:interpreted`."""

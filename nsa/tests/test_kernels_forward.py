@@ -11,13 +11,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from nsa import blocks, reference
+from nsa import blocks, explain_routing, reference
 from nsa.config import NSAConfig
+from nsa.kernels import ways
 from nsa.kernels.common import hopper
 from nsa.kernels.ranges import forward
 from nsa.kernels.ranges.forward import ranges_forward
 from nsa.kernels.ranges.key_ranges import KeyRanges, of_compressed, of_window
+from nsa.kernels.selection import sums
 from nsa.kernels.tuning.lookup import Tile
+from nsa.routing import Request
 from nsa.tests import forward_twin
 from nsa.tests.kernel_cases import DEVICE, by_descriptor, far_apart
 from nsa.tests.testing import Problem, assert_close
@@ -82,9 +85,9 @@ def again(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Tensor]]:
         monkeypatch.setattr(forward, "DTYPE", torch.float16)
         monkeypatch.setattr(forward, "TILES", dict.fromkeys(forward.TILES, Tile(32, 8, 1, 2)))
         monkeypatch.setattr(forward_twin, "TILES", forward.TILES)
-        forward._possible.cache_clear()
+        forward._chosen.cache_clear()
     yield found
-    forward._possible.cache_clear()
+    forward._chosen.cache_clear()
 
 
 def _window(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
@@ -213,3 +216,52 @@ def test_what_it_does_not_take_goes_to_the_one_kernel(
         q = q.transpose(1, 2).contiguous().transpose(1, 2)
     _judge(problem, (q, k, v), of_window(q, k, SMALL.w, None), 0.2)
     assert not again
+
+
+FITTING = {
+    "target": "sm_90", "dtype": torch.bfloat16, "dk": 192, "dv": 128, "group": 16, "rows": 1 << 18, "keys": 320,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"target": "sm_89"}, "written for sm_90, not sm_89"),
+        ({"dtype": torch.float16}, "in bf16, not float16"),
+        ({"dk": 96}, "head dimensions 96 and 128"),
+        ({"dv": 64}, "head dimensions 192 and 64"),
+        ({"group": 65}, "the group size is 65, more than a tile's"),
+        ({"rows": 1000}, "1000 rows of queries are fewer than 262144"),
+        ({"keys": 319}, "319 keys are fewer than 320"),
+    ],
+)
+def test_what_it_does_not_take_has_a_reason(
+    change: dict[str, object], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(forward, "lacking", lambda: None)
+    assert forward.against(**FITTING) is None  # type: ignore[arg-type]
+    assert words in (forward.against(**{**FITTING, **change}) or "")  # type: ignore[arg-type]
+
+
+def test_routing_explains_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(ways, "_target", lambda request: "sm_90")
+    for module in (forward, sums):
+        monkeypatch.setattr(module, "lacking", lambda: None)
+    monkeypatch.setattr(forward, "DTYPE", torch.float16)
+
+    def said(operation: str, tokens: int) -> str:
+        shape = (2, tokens, tokens, 64, 4, 128, 128)
+        return ways.forward(Request(operation, torch.device("cpu"), torch.float16, *shape, NSAConfig()))
+
+    few = "each warp its own keys: 255 keys are fewer than 320"
+    assert said("attention", 4096) == f"window: warps that share keys; compressed: {few}; select: two kernels"
+    assert said("window", 4096) == said("compressed", 4096) == "warps that share keys"
+    assert said("window", 1024) == "each warp its own keys: 131072 rows of queries are fewer than 262144"
+    assert said("selected", 4096) == ""
+    how = {"heads": 64, "kv_heads": 4, "dk": 128, "batch": 2, "device": DEVICE, "dtype": torch.float16}
+    found = explain_routing(tokens=4096, **how, backend="triton")
+    assert found.decisions["attention"].forward == said("attention", 4096)
+    assert f"forward: {few}" in str(found)
+    assert found.decisions["select"].forward == "two kernels"

@@ -73,10 +73,10 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]
         monkeypatch.setattr(sums, "lacking", lambda: None)
         monkeypatch.setattr(sums, "TILES", dict.fromkeys(sums.TILES, Tile(64, 16, 1, 2)))
         monkeypatch.setattr(sums_twin, "TILES", sums.TILES)
-        sums._possible.cache_clear()
+        sums._chosen.cache_clear()
     monkeypatch.setattr(sums, "_launcher", lambda: noting)
     yield found
-    sums._possible.cache_clear()
+    sums._chosen.cache_clear()
 
 
 def _inputs(problem: Problem) -> tuple[Tensor, Tensor]:
@@ -182,3 +182,28 @@ def test_what_it_does_not_take_goes_to_the_one_kernel(wrong: str, launches: list
     borders = torch.tensor([0, problem.tokens], dtype=torch.int32, device=DEVICE) if wrong == "packed" else None
     select.select_blocks(q, k_cmp, problem.config, 0.1, borders)
     assert not launches
+
+
+FITTING = {
+    "target": "sm_90", "dtype": torch.bfloat16, "dk": 128, "group": 16, "config": NSAConfig(), "packed": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"target": "sm_100"}, "written for sm_90, not sm_100"),
+        ({"dtype": torch.float32}, "in half precision, not float32"),
+        ({"dk": 96}, "head dimension 96 is not among 64, 128, 192"),
+        ({"group": 33}, "the group size is 33, more than 32"),
+        ({"config": NSAConfig(l=1, d=1)}, "l=1, d=1 and l_sel=64"),
+        ({"packed": True}, "sequences are packed"),
+    ],
+)
+def test_what_takes_one_kernel_has_a_reason(
+    change: dict[str, object], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(sums, "lacking", lambda: None)
+    assert sums.against(**FITTING) is None  # type: ignore[arg-type]
+    assert words in (sums.against(**{**FITTING, **change}) or "")  # type: ignore[arg-type]

@@ -216,19 +216,38 @@ def ranges_forward(q: Tensor, k: Tensor, v: Tensor, ranges: KeyRanges, scale: fl
     return o, lse
 
 
+def against(target: str, dtype: torch.dtype, dk: int, dv: int, group: int, rows: int, keys: int) -> str | None:
+    """Why `forward_gluon` takes nothing of this: a sentence, or None.
+
+    Args:
+        target: as `target_of` says it.
+        dtype, dk, dv, group: of q and k, the head dimensions, query heads of a KV head.
+        rows, keys: of all queries, of one sequence.
+    """
+    if target != "sm_90":
+        return f"it is written for sm_90, not {target}"
+    if dtype != DTYPE:
+        return f"it computes in bf16, not {str(dtype).removeprefix('torch.')}"
+    if dk not in TILES or dv != split_dim(dk)[0]:  # o is put together in the place of the queries' first part
+        return f"head dimensions {dk} and {dv} are not 64 and 64, 128 and 128, or 192 and 128"
+    if pad_group(group) > TILES[dk].BM:
+        return f"the group size is {group}, more than a tile's {TILES[dk].BM}"
+    if rows < FEWEST_ROWS:
+        return f"{rows} rows of queries are fewer than {FEWEST_ROWS}"
+    if keys < FEWEST_KEYS:
+        return f"{keys} keys are fewer than {FEWEST_KEYS}"
+    return lacking()
+
+
 def specialised(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether `forward_gluon` takes most of this; k and v as `tma.describable` wants them."""
-    facts = q.dtype, q.shape[-1], v.shape[-1], q.shape[2] // k.shape[2]
-    enough = q.shape[:3].numel() >= FEWEST_ROWS and k.shape[1] >= FEWEST_KEYS
-    return enough and _possible(target_of(q.device), *facts) and describable(q)
+    facts = q.dtype, q.shape[-1], v.shape[-1], q.shape[2] // k.shape[2], q.shape[:3].numel(), k.shape[1]
+    return _chosen(target_of(q.device), *facts) and describable(q)
 
 
 @lru_cache(maxsize=1024)
-def _possible(target: str, dtype: torch.dtype, dk: int, dv: int, group: int) -> bool:
-    """Values as wide as the queries' first part, in whose place o is put together."""
-    if target != "sm_90" or dtype != DTYPE or lacking() is not None:
-        return False
-    return dk in TILES and dv == split_dim(dk)[0] and pad_group(group) <= TILES[dk].BM
+def _chosen(*facts: object) -> bool:
+    return against(*facts) is None  # type: ignore[arg-type]
 
 
 def _launcher() -> Callable[..., None]:

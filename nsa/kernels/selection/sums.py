@@ -40,17 +40,30 @@ CHUNK_BYTES = 256 * 2**20
 """Of numbers that wait for the second kernel."""
 
 
+def against(target: str, dtype: torch.dtype, dk: int, group: int, config: NSAConfig, packed: bool) -> str | None:
+    """Why blocks are chosen in one kernel: a sentence, or None; facts as of `ranges.forward.against`."""
+    if target != "sm_90":
+        return f"the first is written for sm_90, not {target}"
+    if dtype not in HALVES:
+        return f"the first computes in half precision, not {str(dtype).removeprefix('torch.')}"
+    if dk not in TILES:
+        return f"head dimension {dk} is not among {', '.join(map(str, TILES))}"
+    if pad_group(group) > MOST_HEADS:
+        return f"the group size is {group}, more than {MOST_HEADS}"
+    if not sums_blocks(config):
+        return f"with l={config.l}, d={config.d} and l_sel={config.l_sel} a block's score is not made of two numbers"
+    return "sequences are packed" if packed else lacking()
+
+
 def chosen(q: Tensor, k_cmp: Tensor, config: NSAConfig, packed: bool) -> bool:
     """Whether the blocks for q [B,T,Hq,Dk] and k_cmp [B,Tc,Hkv,Dk] are chosen in two kernels."""
-    group = q.shape[2] // k_cmp.shape[2]
-    can = _possible(target_of(q.device), q.dtype, q.shape[-1], group) and sums_blocks(config) and not packed
-    return can and describable(q) and describable(k_cmp)
+    facts = target_of(q.device), q.dtype, q.shape[-1], q.shape[2] // k_cmp.shape[2], config, packed
+    return _chosen(*facts) and describable(q) and describable(k_cmp)
 
 
-@lru_cache
-def _possible(target: str, dtype: torch.dtype, dk: int, group: int) -> bool:
-    fits = dtype in HALVES and dk in TILES and pad_group(group) <= MOST_HEADS
-    return target == "sm_90" and fits and lacking() is None
+@lru_cache(maxsize=1024)
+def _chosen(*facts: object) -> bool:
+    return against(*facts) is None  # type: ignore[arg-type]
 
 
 @launched
