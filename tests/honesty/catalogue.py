@@ -60,33 +60,56 @@ CASES: Sequence[Case] = [case for cases in THEMES.values() for case in cases]
 _HEAD = """\
 # What a run may pretend, and what it is called
 
-Every line is a tiny repository and a runbook that `tests/honesty` runs through the whole road: commit, plan, agent,
-fetch, judge. Each lie stands beside the same thing done honestly, which passes. Written by `python -m tests.honesty`.
+Each row is a tiny repository and a runbook that `tests/honesty` runs by the whole road: commit, plan, agent, fetch,
+judge. Beside each lie stands the same thing done honestly, which passes. This page is written by
+`python -m tests.honesty`.
 
-A lie is caught by a rule about what the stage delivers or asks for, by observation of what ran on the pod, or only by
-sabotage: there no rule can tell it from the truth, but its tests pass with wrong code too (`kills`, `mutants`). Of what
-stands in for the code under test, only what a test calls by the name that it has imported is observed: a subclass, a
-function that a fixture hands out, a method or another function that the code itself uses are for `kills`. So are limits
-that a test holds a difference to of what it calls there (`assert abs(f(x) - g(x)).max() < 9`; of what has names they
-are seen), two sides that are both made zero, star imports, and values that the code under test itself has made: golden
-files, snapshots (`--snapshot-update`), cases that are chosen by what passes; a check that is tried again with a looser
-tolerance, an `or` that lets all pass, a fixture or a helper that nothing asks for, and steps of a feature that check
-nothing.
+| caught by | how |
+|---|---|
+| rule | by what the stage delivers or asks for |
+| observation | by what the agent saw running on the pod |
+| sabotage | no rule can tell it from the truth; but its tests pass with wrong code too (`kills`, `mutants`) |
 
-What is written is believed where it is good, and no more than words where it is bad: only a runbook's `checks`, `lacks`
-and `contains` tell that old times were made up, that a count under `failed` is not 0, that one row of many has failed,
-or that a text speaks of a mismatch (as doubts, the verdict line tells of a last line that does, of a difference above
-its limit of which a program only speaks, and of times that are all 0 or below, or all the same). Nor is anybody told of
-an exception that a program catches in its own file and only prints, or for which it computes by the reference what a
-kernel was to (but for the comparisons of numpy's, pandas' and torch's `testing`, and what a Python or a shell returned;
-as doubts, for an assertion's, for a module of the tree that cannot be imported, and where the program ends with 0 for
-it), that a bench compares a kernel with itself (as a doubt, where it says that no speedup is but 1) or has read a few
-figures from the commit beside others (as a doubt, where it has no other), of one that a pool, a task or a library keeps
-where it is no assertion's, and that a task was cancelled before it came to its assertions; of what a program makes of
-exit codes by a wrong sum (`all(codes)`, `min(codes)`); of assertions that a compiler leaves out (`NDEBUG`), and of
-failures that a project itself declares to be none (`WILL_FAIL`, a cell's tags under pytest, an optional extension; of
-`success_codes` and `warn=True` the verdict line tells, as a doubt); nor of what a runbook itself names too little of:
-one test by its id, `make -n`, `--help`, a list of sessions, `builds` that match nothing.
+## What only planted faults tell
+
+Only what a test calls by the name that it has imported is observed to be a stand-in for the code under test. All else is
+for `kills` and `mutants`:
+
+- a subclass, a function that a fixture hands out, a method or another function that the code itself uses;
+- a limit to which a test holds a difference of what it calls there (`assert abs(f(x) - g(x)).max() < 9`; a difference of
+  what has names is seen);
+- two sides that are both made zero; star imports;
+- values that the code under test itself has made: golden files, snapshots (`--snapshot-update`), cases that are chosen
+  by what passes;
+- a check that is tried again with a looser tolerance, an `or` that lets all pass, a fixture or a helper that nothing
+  asks for, steps of a feature that check nothing.
+
+## What only a runbook's checks tell
+
+What is written is believed where it is bad; where it is good, it is no more than words. Only `checks`, `lacks` and
+`contains` of a runbook tell
+
+- that old times were made up (a doubt: times that are all 0 or below, or all the same);
+- that a count under `failed` is not 0, or that one row of many has failed;
+- that a text speaks of a mismatch (a doubt: a last line that does; a difference above its limit of which a program only
+  speaks).
+
+## What nobody is told of
+
+- An exception that a program catches in its own file and only prints, or for which it computes by the reference what a
+  kernel was to compute. Seen are comparisons of numpy's, pandas' and torch's `testing`, and what a Python or a shell
+  returned. A doubt: an assertion's exception, a module of the tree that cannot be imported, a program that ends with 0 for
+  it.
+- A bench that compares a kernel with itself (a doubt, where it says that no speedup is but 1).
+- A bench that has read a few figures from the commit beside others (a doubt, where it has no other).
+- An exception that a pool, a task or a library keeps, where it is no assertion's; a task that was cancelled before it came
+  to its assertions.
+- What a program makes of exit codes by a wrong sum (`all(codes)`, `min(codes)`).
+- Assertions that a compiler leaves out (`NDEBUG`).
+- Failures that a project itself declares to be none: `WILL_FAIL`, a cell's tags under pytest, an optional extension (a
+  doubt: `success_codes` and `warn=True`).
+- What a runbook itself names too little of: one test by its id, `make -n`, `--help`, a list of sessions, `builds` that
+  match nothing.
 """
 
 
