@@ -62,6 +62,20 @@ def test_what_a_document_names_exists(document: Path) -> None:
     assert not [p for p in paths if not (is_there(p) or _OTHERS.fullmatch(p) or _NOT_OURS.fullmatch(p))]
 
 
+@cache
+def anchors(document: Path) -> set[str]:
+    """Of its headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", [path for path in DOCUMENTS if path.suffix == ".md"], ids=named_ids)
+def test_every_anchor_is_a_heading(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]*)#([^)]+)\)", re.sub(r"`[^`]*`", "", document.read_text()))
+    places = [(document.parent / file if file else document, anchor) for file, anchor in links if "://" not in file]
+    assert not [(file.name, anchor) for file, anchor in places if anchor not in anchors(file)]
+
+
 def test_every_test_that_the_table_of_faults_names_exists() -> None:
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs/faults.md").read_text())
     assert len(named) > 30
