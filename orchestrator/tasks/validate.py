@@ -27,7 +27,7 @@ from orchestrator.tasks.follow import Choice, bring_home, directory, plan_on_pod
 from orchestrator.tasks.launch import launch
 from orchestrator.tasks.layers import environment_of
 from orchestrator.tasks.request import Request
-from orchestrator.text import seconds, size
+from orchestrator.text import count, seconds, size
 from orchestrator.ui import Progress
 
 
@@ -69,7 +69,7 @@ def bring_tree(request: Request, agent: Agent, progress: Progress) -> None:
     began = time.monotonic()
     progress.busy(f"bringing commit {request.revision.commit[:7]} to pod {request.pod.name}")
     moved = sync(agent, request.repo, request.revision, request.contents)
-    what = f"{moved.files} files, {size(moved.bytes)} moved" if moved else "already there"
+    what = f"{count(moved.files, 'file')}, {size(moved.bytes)} moved" if moved else "already there"
     progress.say(f"commit {request.revision.commit[:7]} on pod {request.pod.name}: {what}, {_since(began)}")
 
 
