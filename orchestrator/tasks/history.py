@@ -122,7 +122,7 @@ def thresholds(runbook: str, repo: Path) -> list[Threshold]:
     """Those that a runbook of the working tree asks for."""
     asked = find_runbook(runbook, repo).runbook.thresholds
     if not asked:
-        raise InputError(f"runbook {runbook!r} asks for no thresholds: expected a key `thresholds` (docs/figures.md)")
+        raise InputError(f"runbook {runbook!r} asks for no thresholds: expected a key `thresholds` (docs/sharing.md)")
     return [Threshold(name, one.stage, one.along, one.faster, one.than) for name, one in asked.items()]
 
 
