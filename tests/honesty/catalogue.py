@@ -72,15 +72,15 @@ judge. Beside each lie stands the same thing done honestly, which passes. This p
 
 ## What only planted faults tell
 
-Only what a test calls by the name that it has imported is observed to be a stand-in for the code under test. All else is
-for `kills` and `mutants`:
+Only what a test calls by the name that it has imported is observed to be a stand-in for the code under test. All else
+is for `kills` and `mutants`:
 
 - a subclass, a function that a fixture hands out, a method or another function that the code itself uses;
-- a limit to which a test holds a difference of what it calls there (`assert abs(f(x) - g(x)).max() < 9`; a difference of
-  what has names is seen);
+- a limit to which a test holds a difference of what it calls there (`assert abs(f(x) - g(x)).max() < 9`; a difference
+  of what has names is seen);
 - two sides that are both made zero; star imports;
-- values that the code under test itself has made: golden files, snapshots (`--snapshot-update`), cases that are chosen
-  by what passes;
+- values that the code under test itself has made: golden files, snapshots (`--snapshot-update`), cases that are
+  chosen by what passes;
 - a check that is tried again with a looser tolerance, an `or` that lets all pass, a fixture or a helper that nothing
   asks for, steps of a feature that check nothing.
 
@@ -91,25 +91,25 @@ What is written is believed where it is bad; where it is good, it is no more tha
 
 - that old times were made up (a doubt: times that are all 0 or below, or all the same);
 - that a count under `failed` is not 0, or that one row of many has failed;
-- that a text speaks of a mismatch (a doubt: a last line that does; a difference above its limit of which a program only
-  speaks).
+- that a text speaks of a mismatch (a doubt: a last line that does; a difference above its limit of which a program
+  only speaks).
 
 ## What nobody is told of
 
-- An exception that a program catches in its own file and only prints, or for which it computes by the reference what a
-  kernel was to compute. Seen are comparisons of numpy's, pandas' and torch's `testing`, and what a Python or a shell
-  returned. A doubt: an assertion's exception, a module of the tree that cannot be imported, a program that ends with 0 for
-  it.
+- An exception that a program catches in its own file and only prints, or for which it computes by the reference what
+  a kernel was to compute. Seen are comparisons of numpy's, pandas' and torch's `testing`, and what a Python or a
+  shell returned. A doubt: an assertion's exception, a module of the tree that cannot be imported, a program that ends
+  with 0 for it.
 - A bench that compares a kernel with itself (a doubt, where it says that no speedup is but 1).
 - A bench that has read a few figures from the commit beside others (a doubt, where it has no other).
-- An exception that a pool, a task or a library keeps, where it is no assertion's; a task that was cancelled before it came
-  to its assertions.
+- An exception that a pool, a task or a library keeps, where it is no assertion's; a task that was cancelled before it
+  came to its assertions.
 - What a program makes of exit codes by a wrong sum (`all(codes)`, `min(codes)`).
 - Assertions that a compiler leaves out (`NDEBUG`).
-- Failures that a project itself declares to be none: `WILL_FAIL`, a cell's tags under pytest, an optional extension (a
-  doubt: `success_codes` and `warn=True`).
-- What a runbook itself names too little of: one test by its id, `make -n`, `--help`, a list of sessions, `builds` that
-  match nothing.
+- Failures that a project itself declares to be none: `WILL_FAIL`, a cell's tags under pytest, an optional extension
+  (a doubt: `success_codes` and `warn=True`).
+- What a runbook itself names too little of: one test by its id, `make -n`, `--help`, a list of sessions, `builds`
+  that match nothing.
 """
 
 
