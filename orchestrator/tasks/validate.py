@@ -127,8 +127,8 @@ def prepare(request: Request, agent: Agent, facts: PodFacts, progress: Progress)
     progress.busy(f"looking for the environment on pod {request.pod.name}")
     environment = _environment(request, agent, facts, progress)
     environment["setup_seconds"] = round(time.monotonic() - began, 3)
-    named = " ".join(filter(None, ("environment", environment["kind"], environment.get("key"))))
-    progress.say(f"{named}: {_since(began)}")
+    named = f"environment {environment['key']}" if environment.get("key") else "the pod's own Python"
+    progress.say(f"{named} is ready: {_since(began)}")
     have = Capabilities(sm=facts.sm, packages=frozenset(environment.get("packages", ())))
     seen: Machine = {**facts.summary(), "host_key": agent.transport.fingerprint}
     machine = _machine(request.pod, seen, progress)
