@@ -101,6 +101,13 @@ __nsa_leaving=0 __nsa_status=0 __nsa_code=0
 __nsa_trapped= __nsa_trapping=0        # the ERR trap that ran for what has failed; whether it does now
 __nsa_on_EXIT= __nsa_on_ERR= __nsa_on_DEBUG= __nsa_on_RETURN= __nsa_traced=
 __nsa_free=3 __nsa_next=4 __nsa_inherited=
+__nsa_text=${BASH_EXECUTION_STRING-}   # of the script; '' where it is not known
+if [[ -n ${__nsa_script-} ]]; then IFS= builtin read -r -d '' __nsa_text < "$__nsa_script" || :; fi
+__nsa_sets_traps=1                     # whether it may, itself or by a file that it reads
+if [[ -n $__nsa_text && -z ${NSA_POD_BASH_ENV-} && ! $__nsa_text =~ (^|[^[:alnum:]_])(trap|source|\.)[[:space:]] ]]; then
+  __nsa_sets_traps=0
+fi
+unset -v __nsa_text
 
 __nsa_look_at_descriptors() {
   local n
@@ -159,7 +166,17 @@ __nsa_enter() {
   __nsa_job=${!-} __nsa_jobs=() __nsa_job_names=() __nsa_in_eval=0 __nsa_readers=() __nsa_killed=0
   __nsa_on_EXIT= __nsa_leaving=0 __nsa_trapping=0
   __nsa_look_at_descriptors
+  __nsa_watch_end
+}
+
+# Bash with a trap at EXIT catches what would end it, so that the trap runs, and may lose a signal to a job that it is
+# just starting. What is trapped as that trap is set is not caught: a script without such a trap of its own is ended, and
+# ends its jobs, as it is without the recorder.
+__nsa_watch_end() {
+  local caught='HUP ILL TRAP ABRT BUS FPE USR1 SEGV USR2 PIPE ALRM TERM XCPU XFSZ VTALRM SYS' IFS=' '
+  if (( ! __nsa_sets_traps )); then builtin trap : $caught; fi
   __nsa_install EXIT
+  if (( ! __nsa_sets_traps )); then builtin trap - $caught; fi
 }
 
 # How many ends of pipes of a pipeline under way this shell holds: 2 before its first member, 1 before its last.
@@ -731,7 +748,7 @@ __nsa_put loaded "$$" "$PPID" 0 0 "${__nsa_script-}" "$-" "${NSA_POD_BY_SYSTEM+s
 unset NSA_POD_BY_SYSTEM
 if [[ -n ${NSA_POD_BASH_ENV-} && -r $NSA_POD_BASH_ENV ]]; then . "$NSA_POD_BASH_ENV"; fi
 set -ET
-__nsa_install EXIT
+__nsa_watch_end
 __nsa_install ERR
 __nsa_install RETURN
 __nsa_install DEBUG

@@ -115,6 +115,9 @@ LIES: Mapping[str, tuple[str, str]] = {
 }  # fmt: skip
 
 HONEST: Mapping[str, str] = {
+    "what_is_caught": "( grep SigCgt /proc/$BASHPID/status; echo on ); grep SigCgt /proc/$$/status; echo on",
+    "what_is_caught_for_a_trap": "trap 'echo bye' EXIT; grep SigCgt /proc/$$/status; echo on",
+    "what_is_caught_in_a_subshell": "( trap 'echo bye' EXIT; grep SigCgt /proc/$BASHPID/status; true ); echo on",
     "strict": "set -euo pipefail; python -c 'print(1)' | tee log",
     "condition": "if false; then echo a; else echo b; fi; while false; do :; done; until true; do :; done",
     "negated": "! false; if ! grep -q x /dev/null; then echo none; fi",
