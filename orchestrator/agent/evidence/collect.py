@@ -102,7 +102,7 @@ class Artifacts:
                 found.borrowed[path] = source
             elif not asked.get("reproducible"):
                 perhaps = self._sources.perhaps(asked, artifact, older)
-                perhaps = perhaps or _unmeasured(text_of(artifact), timed=bool(timed), waited=not measuring.unwaited)
+                perhaps = perhaps or _unmeasured(asked, artifact, measuring, timed=bool(timed))
                 found.doubts.extend(f"artifact {path} {clause}" for clause in filter(None, [perhaps]))
         return found
 
@@ -155,9 +155,13 @@ class Artifacts:
             yield tree / expected["from"][len("tree:") :]
 
 
-def _unmeasured(text: str, *, timed: bool, waited: bool) -> str | None:
+def _unmeasured(asked: Mapping[str, Any], artifact: Path, measuring: Measuring, *, timed: bool) -> str | None:
     """Why what only a clock tells was not measured, as a clause."""
-    names = plain(", ".join(clocked(text)[:3]), 120) if not (timed and waited) else ""
+    if timed and not measuring.unwaited:
+        return None
+    more = asked.get("checks") or asked.get("figures")  # which may be about times
+    own = () if more else [*(asked.get("keys") or ()), *(asked.get("columns") or ())]
+    names = plain(", ".join(clocked(text_of(artifact), own, measuring.given)[:3]), 120)
     if not names:
         return None
     if not timed:

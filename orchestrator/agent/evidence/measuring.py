@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Collection, Iterable, Iterator, List, Mapping, Optional, Sequence
+from typing import Collection, Iterable, Iterator, List, Mapping, Optional, Sequence, Set
 
 from orchestrator.agent.layout import Layout
 from orchestrator.shared.files import walk
@@ -17,6 +17,7 @@ _MOST = 500
 _WORD = re.compile(r"[^\s`()<>|;&=]+")
 _QUOTES = re.compile("[\"']")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+_ARGUMENT = re.compile(r"(?:-[\w-]+=)?([-+.\deE]+)")
 _SETS = re.compile(r"^\s*(?:export\s+)?(\w+)=[\"']?([^\s\"';]+)", re.MULTILINE)
 
 
@@ -24,16 +25,22 @@ _SETS = re.compile(r"^\s*(?:export\s+)?(\w+)=[\"']?([^\s\"';]+)", re.MULTILINE)
 class Measuring:
     """Of one stage: whether a Python of it read a clock, which `others` may have, and whether one
     used CUDA and never waited for it; its `texts` are the scripts of its
-    shells and its own command, and `read` what its Pythons have.
+    shells and its own command, `argv` what that was given, and `read` what its Pythons have.
     """
 
     has_clock: bool
     unwaited: bool
     others: Sequence[str]
     texts: Sequence[str]
+    argv: Sequence[str]
     read: Sequence[str]
     env: Mapping[str, str]
     cwd: Path
+
+    @property
+    def given(self) -> Set[str]:
+        """Numbers that the runbook has given the stage: settings, which it may well repeat."""
+        return {found[1] for found in map(_ARGUMENT.fullmatch, [*self.argv, *self.env.values()]) if found}
 
     def files(self) -> List[Path]:
         """Files that its Pythons have read, or its scripts name."""

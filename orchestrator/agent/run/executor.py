@@ -252,6 +252,7 @@ class Executor:
             seen.unwaited,
             [*lost.others, *seen.measures],
             [*lost.scripts, " ".join(command.argv)],
+            command.argv,
             list(seen.read),
             command.env,
             command.cwd,

@@ -9,7 +9,7 @@ import contextlib
 import json
 import math
 import re
-from typing import Any, Dict, FrozenSet, Iterator, List, Tuple
+from typing import Any, Collection, Dict, FrozenSet, Iterator, List, Tuple
 
 _DIGITS = 5
 _KEPT = 9
@@ -26,6 +26,7 @@ _CLOCKED = re.compile(
     r"(?:$|[\W_])",
     re.IGNORECASE,
 )
+_SPEEDUP = re.compile(r"speed_?ups?", re.IGNORECASE)
 _STATISTIC = re.compile(r"mean|median|min|max|std_?dev|iqr|q1|q3|hd15iqr|ops|p\d\d|total|data")
 # What a bench compares its own with, and what it calculates.
 _OF_OTHERS = re.compile(
@@ -61,22 +62,42 @@ def by_name(text: str) -> Dict[str, List[str]]:
     return found
 
 
-def clocked(text: str) -> List[str]:
-    """The names, or units, of what only a clock tells; not of whole numbers, which are limits and sizes."""
+def clocked(text: str, asked: Collection[str] = (), given: Collection[str] = ()) -> List[str]:
+    """The names, or units, of what only a clock tells; not of whole numbers, which are limits and sizes, nor of what
+    the stage was `given`. Nothing where what is `asked` for, by keys or columns, are figures of something else.
+    """
+    if _is_of_something_else(text, asked):
+        return []
     found = [
         name
         for name, cells in by_name(text).items()
         if _CLOCKED.search(name)
         and not _OF_OTHERS.search(name)
-        and any(float(cell) != int(float(cell)) for cell in cells)
+        and any(_is_fraction(cell) and cell not in given for cell in cells)
     ]
-    units = [] if _documents(text) else [match[2] for match in _WITH_UNIT.finditer(text) if "." in match[1]]
-    return list(dict.fromkeys([*(name.replace(_WITHIN, ".") for name in found), *units]))
+    units = [] if _documents(text) else _WITH_UNIT.findall(text)
+    told = [unit for number, unit in units if "." in number and number not in given]
+    return list(dict.fromkeys([*(name.replace(_WITHIN, ".") for name in found), *told]))
+
+
+def _is_of_something_else(text: str, asked: Collection[str]) -> bool:
+    told = ((name.lstrip(_WITHIN), number) for name, number in _told(text)) if asked else ()
+    names = [name for name, number in told if name.partition(_WITHIN)[0] in asked and _is_fraction(number)]
+    return bool(names) and not any(_NAME.search(name) or is_speedup(name) for name in names)
+
+
+def _is_fraction(cell: str) -> bool:
+    return bool(_NUMBER_ALONE.fullmatch(cell)) and math.isfinite(float(cell)) and float(cell) != int(float(cell))
 
 
 def is_measured(name: str) -> bool:
     """Whether a column, or a key, is of a time or a rate that was measured."""
     return _is_measured(name, of_statistics=False)
+
+
+def is_speedup(name: str) -> bool:
+    """Whether it says how much faster one of two is."""
+    return bool(_SPEEDUP.search(name))
 
 
 def _told(text: str) -> List[Tuple[str, str]]:

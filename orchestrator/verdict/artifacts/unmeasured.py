@@ -5,7 +5,6 @@ Each may be honest, where a time is rounded or two sides are one: what such figu
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Iterator, List, Mapping, Optional, Sequence
 
 from orchestrator.shared.files import Refused
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 _MOST_BYTES = 1 << 20
 _LEAST_ROWS = 3
 _LEAST_DIGITS = 5
-_SPEEDUP = re.compile(r"speed_?ups?", re.IGNORECASE)
 
 
 def doubts(case: Case) -> Iterator[str]:
@@ -50,7 +48,7 @@ def why(content: str) -> Optional[str]:
     rows = {name: cells for name, cells in times.items() if len(cells) >= _LEAST_ROWS}
     if rows and all(len(set(cells)) == 1 and _is_exact(cells[0]) for cells in rows.values()):
         return f"holds the same times in each row ({_listed(rows)})"
-    speedups = {name: cells for name, cells in figures.items() if _SPEEDUP.search(name)}
+    speedups = {name: cells for name, cells in figures.items() if timings.is_speedup(name)}
     if speedups and all(float(cell) == 1 for cells in speedups.values() for cell in cells):
         return f"holds no speedup but 1 ({_listed(speedups)})"
     return None

@@ -116,6 +116,7 @@ def figures(places: Layout, text: str, **over: Any) -> Figures:
         "unwaited": False,
         "others": (),
         "texts": (),
+        "argv": (),
         "read": (),
         "env": {},
         "cwd": places.tree,
@@ -134,14 +135,33 @@ TABLE = "S,ms\n512,1.534\n1024,2.944\n"
         {"text": "S,error\n512,1.534\n"},
         {"text": "S,ms\n512,2\n"},
         {"asked": {"reproducible": True}},
+        {"text": '{"loss": 2.31, "window_ms": 12.5}', "asked": {"kind": "json", "keys": ["loss"]}},
+        {"text": '{"config": {"hop_ms": 6.25}, "by": {"a": 0.9}}', "asked": {"kind": "json", "keys": ["by"]}},
+        {"text": "S,err,frame_ms\n512,0.01,12.5\n", "asked": {"kind": "csv", "columns": ["S", "err"]}},
+        {"text": "a window of 12.5 ms, twice\n", "argv": ["python", "x.py", "--window-ms", "12.5"]},
+        {"text": '{"window_ms": 12.5}', "argv": ["python", "x.py", "--window-ms=12.5"]},
+        {"text": '{"window_ms": 12.5}', "env": {"WINDOW_MS": "12.5"}},
     ],
 )
 def test_figures_that_may_be_measured(places: Layout, over: dict[str, Any]) -> None:
     assert figures(places, **{"text": TABLE, **over}) == ({}, [])
 
 
-def test_times_without_a_clock_are_a_doubt(places: Layout) -> None:
-    assert figures(places, TABLE).doubts == ["artifact own.csv holds ms, and no clock was read in its stage"]
+@pytest.mark.parametrize(
+    "over",
+    [
+        {},
+        {"asked": {"kind": "csv", "columns": ["S"]}},
+        {"asked": {"kind": "csv", "columns": ["S", "ms"]}},
+        {"text": "S,ms,speedup\n512,1.534,1.5\n", "asked": {"kind": "csv", "columns": ["speedup"]}},
+        {"text": '{"runs": [{"ms": 1.534}]}', "asked": {"kind": "json", "keys": ["runs"]}},
+        {"argv": ["bash", "-c", "echo 512,1.534"]},
+        {"asked": {"kind": "csv", "columns": ["S"], "checks": [{"column": "ms", "max": 9}]}},
+    ],
+)
+def test_times_without_a_clock_are_a_doubt(places: Layout, over: dict[str, Any]) -> None:
+    told = figures(places, **{"text": TABLE, **over}).doubts
+    assert told == ["artifact own.csv holds ms, and no clock was read in its stage"]
 
 
 @pytest.mark.parametrize("place", ["artifacts/raw.csv", "builds/first/raw.csv"])
