@@ -52,7 +52,7 @@ from .nodes import (
     with_dropped,
     with_told,
 )
-from .truths import literals, why_method_holds, why_true
+from .truths import literals, why_message, why_method_holds, why_true
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,7 +70,6 @@ _MADE_UP = frozenset((
 ))  # fmt: skip
 _LAZY = ("map", "filter", "functools.partial")
 _MATCHES = tuple(getattr(ast, name) for name in ("Match",) if hasattr(ast, name))
-_ORDERS = (ast.Lt, ast.Gt, ast.LtE, ast.GtE)
 _WATCHES = (ast.With, ast.AsyncWith, *TRIES)
 _SIMPLE = frozenset((ast.Assert, ast.Expr, *SETS, ast.Return, ast.Import, ast.ImportFrom))
 """Statements that may be marked and hold no others."""
@@ -147,6 +146,7 @@ class _Marker:
                 return
 
     def _marked(self, node: ast.stmt) -> list[ast.stmt]:
+        node = statements.as_branch(node)
         if type(node) not in _SIMPLE:
             self._mark_inside(node)
         before, after = self._beside(node)
@@ -224,7 +224,7 @@ class _Marker:
             return [self._says(node, "loses", "a tuple is asserted, which is always true")], []
         if isinstance(test, ast.Constant) and not test.value:  # as `pytest.fail()`
             return [], []
-        why = why_true(test, self._literals(test))
+        why = why_true(test, self._literals(test)) or why_message(test, node.msg)
         compares = isinstance(test, ast.Call) and called(test) in statements.COMPARES
         if why is None and compares and self._is_of_copies(test):  # type: ignore[arg-type]
             why = _COPY
@@ -389,7 +389,7 @@ class _Marker:
         `assert not error > limit`, `if error > limit: pytest.fail()`.
         """
         asked = getattr(test, "operand", None) or getattr(test, "test", None)
-        if not (isinstance(asked, ast.Compare) and len(asked.ops) == 1 and isinstance(asked.ops[0], _ORDERS)):
+        if not (isinstance(asked, ast.Compare) and len(asked.ops) == 1 and isinstance(asked.ops[0], statements.ORDERS)):
             return []
         sides = (asked.left, asked.comparators[0])
         return [call_seen(node, "ordered", *sides)] if all(map(statements.may_measure_again, sides)) else []

@@ -6,7 +6,7 @@ import ast
 from itertools import combinations
 
 from ..source.statements import measured
-from ..source.syntax import SETS, called, ids_in, targets_of, walked
+from ..source.syntax import SETS, called, ids_in, name_of, targets_of, walked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -187,19 +187,26 @@ class Callees:
 # They give again what they are called on, or given: the content stays.
 _COPIES = ("copy", "clone", "detach", "cpu", "numpy", "contiguous", "tolist", "deepcopy", "asarray", "array")
 _CONTAINERS = ("list", "tuple")
+_WIDENS = ("astype", "to")
+_WIDEST = ("float64", "double")
 
 
 def uncopied(node: ast.expr) -> ast.expr:
     """What an expression is a copy of, itself if of nothing."""
     while isinstance(node, ast.Call):
         name = called(node)
-        if name in _COPIES and isinstance(node.func, ast.Attribute) and not node.args:
+        if isinstance(node.func, ast.Attribute) and (_widens(node) if node.args else name in (*_COPIES, "double")):
             node = node.func.value
         elif name in (*_COPIES, *_CONTAINERS) and len(node.args) == 1 and not node.keywords:
             node = node.args[0]
         else:
             break
     return node
+
+
+def _widens(call: ast.Call) -> bool:
+    """Whether it is `x.astype(np.float64)`, `x.to(torch.double)`."""
+    return called(call) in _WIDENS and name_of(call.args[0]) in _WIDEST
 
 
 def _given(call: ast.Call) -> list[str]:

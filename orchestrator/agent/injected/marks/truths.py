@@ -62,7 +62,28 @@ def why_method_holds(name: str, arguments: Sequence[ast.expr], constants: Consta
     return None if asserted is None else why_true(asserted, constants)
 
 
+def why_message(test: ast.expr, message: ast.expr | None) -> str | None:
+    """The same of an assertion whose message is what it was to be compared with: `assert out.shape, ref.shape`."""
+    if message is None:
+        return None
+    if _is_number(message) or (_form(test) and _form(test) == _form(message) and not _same(test, message)):
+        return "assert takes what follows the comma for its message, and compares nothing"
+    return None
+
+
+def _form(node: ast.expr) -> str:
+    """What is asked of something: an attribute, a method without arguments, or a function of no literal."""
+    if isinstance(node, ast.Attribute):
+        return f".{node.attr}"
+    if not isinstance(node, ast.Call) or node.keywords or any(isinstance(a, ast.Constant) for a in node.args):
+        return ""
+    is_method = isinstance(node.func, ast.Attribute) and not node.args
+    return f"{_form(node.func)}()" if is_method else ast.dump(node.func)
+
+
 def _is_number(node: ast.expr) -> bool:
+    if isinstance(node, ast.Tuple) and node.elts:
+        return all(map(_is_number, node.elts))
     return isinstance(node, ast.Constant) and not isinstance(node.value, (str, type(None)))
 
 

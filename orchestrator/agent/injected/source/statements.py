@@ -29,6 +29,7 @@ _CONVERTS = (
 # They calculate from what they are called on, or given, no more than its size.
 _MEASURES = ("abs", "absolute", "fabs", "max", "amax", "mean", "float")
 TELLS = ("print", "log", "debug", "info", "warning", "warn", "error", "exception", "print_exc", "sleep", "write")
+ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _OBSERVES = ("catch_warnings", "errstate", "suppress")
 """What is done in a `with` of these is done for more than its result."""
 
@@ -162,6 +163,26 @@ def _named(expression: ast.AST) -> Iterator[str]:
             yield name
 
 
+def as_branch(node: ast.stmt) -> ast.stmt:
+    """A statement of its own that is `a and b()`, `a or b()` or `b() if a else None`, as the `if` that it stands for:
+    what it calls may not run.
+    """
+    value = node.value if isinstance(node, ast.Expr) else None
+    if isinstance(value, ast.IfExp):
+        test, body, orelse = value.test, value.body, [] if isinstance(value.orelse, ast.Constant) else [value.orelse]
+    elif isinstance(value, ast.BoolOp):
+        first = value.values[0] if len(value.values) == 2 else ast.BoolOp(value.op, value.values[:-1])
+        test = ast.UnaryOp(ast.Not(), first) if isinstance(value.op, ast.Or) else first
+        body, orelse = value.values[-1], []
+    else:
+        return node
+    made = ast.If(test, [ast.Expr(body)], [ast.Expr(each) for each in orelse])
+    for new in (made, test, *ast.iter_child_nodes(test), *made.body, *made.orelse):
+        if not hasattr(new, "lineno"):
+            ast.copy_location(new, node)
+    return made
+
+
 def fails_in(node: Any) -> bool:
     """Whether a block of the statement, not one deeper inside, fails the test: by a raise, a call or `assert False`."""
     blocks = [getattr(node, name, ()) for name in BLOCKS]
@@ -198,15 +219,16 @@ def _is_literal_or_name(node: ast.expr) -> bool:
 
 def limited(test: ast.expr) -> tuple[ast.expr, ast.expr] | None:
     """What an asserted expression, or all of its elements, must not exceed, and the limit."""
-    if called(test) == "all":
+    is_denied = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+    if is_denied:
+        test = test.operand  # type: ignore[attr-defined]
+    if called(test) == ("any" if is_denied else "all"):
         arguments = test.args  # type: ignore[attr-defined]
         test = arguments[0] if arguments else getattr(test.func, "value", test)  # type: ignore[attr-defined]
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ORDERS):
         return None
     left, right = test.left, test.comparators[0]
-    if isinstance(test.ops[0], (ast.Lt, ast.LtE)):
-        return left, right
-    return (right, left) if isinstance(test.ops[0], (ast.Gt, ast.GtE)) else None
+    return (left, right) if isinstance(test.ops[0], (ast.Lt, ast.LtE)) is not is_denied else (right, left)
 
 
 def measured(node: ast.expr) -> ast.expr:
@@ -229,6 +251,8 @@ def may_measure_again(node: ast.expr) -> bool:
 
 def is_plain(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
+        if getattr(node.func, "id", "") == "float":  # "inf"
+            return all(isinstance(argument, ast.Constant) for argument in node.args) and not node.keywords
         plain = isinstance(node.func, ast.Attribute) and node.func.attr in _CONVERTS and is_plain(node.func.value)
         return plain and all(map(is_plain, (*node.args, *(k.value for k in node.keywords))))
     if isinstance(node, (ast.Name, ast.Constant)):

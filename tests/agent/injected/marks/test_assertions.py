@@ -88,6 +88,15 @@ def is_idle(checks: Checks, test: Callable[[], Any]) -> bool:
         ("if 1 == 2: also_same(1, 2)", True),
         ("from typing import assert_never\n    if 1 == 2: assert_never(1)", False),
         ("[helper(x) for x in []]", True),
+        ("1 == 2 and same(1, 1)", True),
+        ("1 == 1 and same(1, 1)", False),
+        ("1 == 1 or same(1, 1)", True),
+        ("1 == 1 and 1 == 2 or same(1, 1)", False),
+        ("same(1, 1) if 1 == 2 else None", True),
+        ("same(1, 1) if 1 == 1 else None", False),
+        ("None if 1 == 1 else same(1, 1)", True),
+        ("same(1, 1) if 1 == 2 else same(2, 2)", False),
+        ("1 == 1 or pytest.fail('no')", False),
     ],
 )
 def test_a_test_is_idle_when_none_of_its_assertions_ran(checks: Checks, body: str, idle: bool) -> None:
@@ -182,6 +191,8 @@ def test_an_assertion_error_that_is_dropped_is_said(checks: Checks, body: str, l
 _LOOSE = "the tolerance, 9, is not below the data's own size, 1"
 _TRUTHS = "a list of truths is asserted, which is true whatever they are"
 _MISTAKE = "a mistake of the test is taken for the exception expected: {}"
+_COPY = "something is compared with a copy of itself"
+_MESSAGE = "assert takes what follows the comma for its message, and compares nothing"
 _NAN = "NaN is compared, which is never larger nor smaller"
 
 
@@ -251,6 +262,24 @@ def watch_raises(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
         ("a, b = three(), three() + 1e-3\n    assert np.abs(a - b).max() < 1e-2", None),
         ("a, b = np.zeros(3), np.zeros(3)\n    assert np.abs(a - b).max() < 1e-2", None),
         ("a, b = 1.0, 3.0\n    assert abs(a - b) < 9", None),  # numbers: seconds, say
+        ("a, b = np.ones(3), three()\n    assert not np.any(np.abs(a - b) > 9)", _LOOSE),
+        ("a, b = np.ones(3), three()\n    assert not (9 < np.abs(a - b)).any()", _LOOSE),
+        ("a, b = np.ones(3), three()\n    assert not np.abs(a - b).max() >= 9", _LOOSE),
+        ("a, b = np.ones(3), three()\n    assert np.abs(a - b).max() < float('inf')", _LOOSE.replace("9", "inf")),
+        ("a, b = np.ones(3), three()\n    assert not np.any(np.abs(a - b) < 1e-3)", None),
+        ("a, b = three(), three() + 1e-3\n    assert not np.any(np.abs(a - b) > 1e-2)", None),
+        ("a = three()\n    b = a.astype(np.float64)\n    assert np.allclose(a, b)", _COPY),
+        ("a = three()\n    b = a.astype(np.float16)\n    assert np.allclose(a, b)", None),  # what rounding costs
+        ("a = three()\n    b = a.astype(np.float64)\n    b += 0\n    assert np.allclose(a, b)", None),
+        ("a, b = np.ones(3), three()\n    assert a.shape, b.shape", _MESSAGE),
+        ("a, b = np.ones(3), three()\n    assert len(a), len(b)", _MESSAGE),
+        ("a, b = np.ones(3), three()\n    assert a.sum(), b.sum()", _MESSAGE),
+        ("a = np.ones(3)\n    assert len(a), 3", _MESSAGE),
+        ("a = np.ones((2, 3))\n    assert a.shape, (2, 3)", _MESSAGE),
+        ("a = np.ones(3)\n    assert a.any(), a.all()", None),
+        ("a = np.ones(3)\n    assert a.any(), a", None),
+        ("a, b = {'ok': 1, 'why': 2}, [3]\n    assert a.get('ok'), a.get('why')", None),
+        ("a, b = np.ones(3), three()\n    assert a.sum() < b.sum(), (a, b)", None),
         ("with pytest.raises(Exception): undefined(3)", _MISTAKE.format("NameError: name 'undefined' is not defined")),
         (
             "with pytest.raises(Exception): three.run()",
