@@ -6,6 +6,7 @@ writes into a file of its own.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import os
@@ -20,6 +21,7 @@ import pytest
 from . import guard as guards
 from .runners import junit
 from .runners.events import Events, file_of_its_own
+from .runners.parameters import same_cases
 from .runners.why import why
 from .runners.written import NO_TESTS_IN, code_of, ignored, not_collected
 from .sabotage.attempt import Attempt, Stop, noticed_in, quickest
@@ -206,6 +208,8 @@ def _forget_variable() -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Have those hooks that call a test's function tell of it, inside all that only look on."""
     tree = guards.installed().checks.tree
+    if test_around() is None:
+        _note_same_cases(session.items, tree)
     for impl in session.config.hook.pytest_pyfunc_call.get_hookimpls():
         only_looks = getattr(impl, "hookwrapper", False) or getattr(impl, "wrapper", False)
         if impl.function.__module__ == "_pytest.python":
@@ -214,6 +218,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             code = getattr(inspect.unwrap(impl.function), "__code__", None)
             is_ours = code is None or code.co_filename.startswith(tree)
             impl.function = _claiming(impl.function, is_ours=is_ours)  # type: ignore[misc, unused-ignore]
+
+
+def _note_same_cases(items: list[pytest.Item], tree: str) -> None:
+    with contextlib.suppress(Exception):  # of items that are no functions of pytest's own
+        for said in same_cases(items, tree):
+            guards.installed().notes.add(doubt=said)
 
 
 def _watched(call: Callable[..., Any]) -> Callable[..., Any]:

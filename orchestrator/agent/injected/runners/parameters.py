@@ -1,0 +1,85 @@
+"""Cases of one test that are the same, for it does not use the parameter that tells them apart.
+
+A parameter that is only a case's name, beside others that are used, tells nothing apart; whole numbers from 0 or 1 on
+repeat a test on purpose, as a name with `_` in front does.
+"""
+
+from __future__ import annotations
+
+import dis
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType
+    from typing import Any, Iterable, Iterator
+
+_JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
+_SEES_ALL = frozenset(("locals", "vars", "eval", "exec"))
+
+
+def same_cases(items: Iterable[Any], tree: str) -> Iterator[str]:
+    """Of pytest's items, those functions of the tree, in a sentence each."""
+    groups: dict[Any, list[Any]] = {}
+    for item in items:
+        if hasattr(item, "callspec") and not hasattr(item.function, "__wrapped__"):
+            groups.setdefault((item.parent, item.function.__code__), []).append(item)
+    for (_, code), cases in groups.items():
+        unused = _unused(cases, code) if len(cases) > 1 and code.co_filename.startswith(tree) else []
+        distinct = {_identity(case, unused) for case in cases} if unused else cases
+        if len(distinct) < len(cases):
+            test = cases[0].nodeid.partition("[")[0]
+            said = ", ".join(unused)
+            yield f"{len(cases)} cases of {test} are {len(distinct)}: it does not use its parameter {said}"
+
+
+def _identity(item: Any, unused: list[str]) -> tuple[Any, ...]:
+    """Which values it is given: `indices` count the cases themselves."""
+    values = {**item.callspec.params, **_values(item)}
+    return tuple(sorted((name, id(value)) for name, value in values.items() if name not in unused))
+
+
+def _unused(cases: list[Any], code: CodeType) -> list[str]:
+    """The parameters that neither the function nor a fixture of the test looks at."""
+    own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    if "request" in own:
+        return []
+    used = {*code.co_cellvars, *_read_in(code), *_read_by_fixtures(cases[0])}
+    given = (name for name in own if name in _values(cases[0]) and name not in used and name[0] != "_")
+    return [name for name in given if not _repeats([_values(case).get(name) for case in cases])]
+
+
+def _values(item: Any) -> dict[str, Any]:
+    """What the test itself is given; before pytest 8 beside what fixtures are."""
+    spec = item.callspec
+    return getattr(spec, "funcargs", None) or spec.params  # type: ignore[no-any-return]
+
+
+def _read_in(code: CodeType) -> set[str]:
+    """What is read before it is set anew in any case."""
+    read: set[str] = set()
+    anew: set[str] = set()
+    goes_straight = True
+    for instruction in dis.get_instructions(code):
+        named = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
+        if "LOAD_FAST" in instruction.opname:  # of two names at once in later versions, or of one that is set
+            read.update(name for name in named if name not in anew)
+        elif instruction.opname == "LOAD_GLOBAL" and instruction.argval in _SEES_ALL:
+            read.update(code.co_varnames)
+        elif goes_straight and instruction.opname.startswith("STORE_FAST"):
+            anew.update(named)
+        goes_straight = goes_straight and instruction.opcode not in _JUMPS
+    return read
+
+
+def _read_by_fixtures(item: Any) -> Iterator[str]:
+    """Names that fixtures of the test take; of one that may see all of them, all."""
+    for name, made in item._fixtureinfo.name2fixturedefs.items():
+        function = made[-1].func
+        if getattr(function, "__module__", "").startswith("_pytest."):  # pytest's own, for what is no fixture's
+            continue
+        yield from (name, *(_values(item) if "request" in made[-1].argnames else made[-1].argnames))
+
+
+def _repeats(values: list[Any]) -> bool:
+    numbers = sorted({value for value in values if type(value) is int})
+    return bool(numbers) and numbers[0] in (0, 1) and numbers[-1] - numbers[0] == len(numbers) - 1

@@ -1,0 +1,85 @@
+"""Cases that are one, of a session that collects them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.agent.injected.runners.parameters import same_cases
+
+_BEGIN = "import pytest\ncases = pytest.mark.parametrize\n"
+
+
+def told(folder: Path, source: str) -> list[str]:
+    items: list[Any] = []
+
+    class Looks:
+        def pytest_collection_finish(self, session: pytest.Session) -> None:
+            items.extend(session.items)
+
+    file = folder / f"test_{folder.name}.py"  # a module is imported once
+    file.write_text(_BEGIN + source)
+    options = [
+        "-q",
+        "--collect-only",
+        "--import-mode=importlib",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-c",
+        str(folder / "x.ini"),
+    ]
+    (folder / "x.ini").write_text("[pytest]\n")
+    assert pytest.main([*options, "--rootdir", str(folder), str(file)], plugins=[Looks()]) == 0
+    return [said.replace(file.name, "it.py") for said in same_cases(items, str(folder))]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "@cases('x', ['a', 'b'])\ndef test(x): assert 1",
+        "@cases('x', ['a', 'b'])\ndef test(x):\n    x = 'a'\n    assert x",
+        "@cases('x', [128, 256])\nclass TestOf:\n    def test(self, x): assert self",
+        "@pytest.fixture\ndef y(): return 1\n@cases('x', ['a', 'b'])\ndef test(x, y): assert y",
+    ],
+)
+def test_a_parameter_that_nothing_uses(tmp_path: Path, source: str) -> None:
+    (said,) = told(tmp_path, source)
+    assert said.startswith("2 cases of it.py::test") or said.startswith("2 cases of it.py::TestOf::test")
+    assert said.endswith(" are 1: it does not use its parameter x")
+
+
+def test_those_that_another_parameter_tells_apart_are_no_less(tmp_path: Path) -> None:
+    source = "@cases('n', [1, 2, 4])\n@cases('x', ['a', 'b'])\ndef test(x, n): assert n"
+    assert told(tmp_path, source) == ["6 cases of it.py::test are 3: it does not use its parameter x"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "@cases('x', ['a', 'b'])\ndef test(x): assert x",
+        "@cases('x', ['a', 'b'])\ndef test(x): assert (lambda: x)()",
+        "@cases('x', ['a', 'b'])\ndef test(x): assert f'{x}'",
+        "@cases('x, y', [('a', 3), ('b', 4)])\ndef test(x, y): assert y",  # a name for each case
+        "@cases('x', range(3))\ndef test(x): assert 1",  # three times
+        "@cases('_x', ['a', 'b'])\ndef test(_x): assert 1",
+        "@cases('x', ['a'])\ndef test(x): assert 1",
+        "@cases('x', ['a', 'b'])\ndef test(x):\n    if test is None: x = 'a'\n    assert x",
+        "@cases('x', ['a', 'b'])\ndef test(x):\n    x = x + 'a'\n    assert x",
+        "@cases('x', ['a', 'b'])\ndef test(x): assert locals()['x']",
+        "@cases('x', ['a', 'b'])\ndef test(x, request): assert request.node.callspec",
+        "@pytest.fixture\ndef y(x): return x\n@cases('x', ['a', 'b'])\ndef test(x, y): assert y",
+        "@pytest.fixture\ndef x(request): return request.param\n"
+        "@cases('x', ['a', 'b'], indirect=True)\ndef test(x): assert 1",
+        "@pytest.fixture(autouse=True)\ndef y(request): return request.node.callspec\n"
+        "@cases('x', ['a', 'b'])\ndef test(x): assert 1",
+        "@pytest.fixture(params=['a', 'b'])\ndef x(request): return request.param\ndef test(x): assert 1",
+        "@cases('x, y', [('a', [3]), ('b', [3])])\ndef test(x, y): assert y",
+        "def test(): assert 1",
+    ],
+)
+def test_cases_that_differ_or_repeat_one_on_purpose(tmp_path: Path, source: str) -> None:
+    assert told(tmp_path, source) == []
