@@ -12,11 +12,12 @@ import pkgutil
 import re
 import shutil
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Collection, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from orchestrator.agent.evidence.processes import Ends, Processes, Untold
 from orchestrator.agent.evidence.shell_commands import SAYING, UNTIMED
 from orchestrator.agent.evidence.shell_record import Failure, ShellRecord
+from orchestrator.agent.evidence.shell_tree import Pipeline, Simple
 from orchestrator.agent.layout import Layout
 from orchestrator.shared.files import Refused, open_inside
 from orchestrator.shared.stage_record import LostExitCode
@@ -185,12 +186,35 @@ def _is_python(program: str) -> bool:
 
 
 def _inert(record: ShellRecord, where: Where) -> List[str]:
-    """The script of a stage in which no Python ran, where it is for Python alone: `[ -z "$CUDA" ] || python x.py`."""
-    work = [(file, program_of(command.text)) for file, command in record.work()]
-    work = [(file, program) for file, program in work if program not in SAYING]  # `exec true`
-    if not work or not all(_is_python(program) for _, program in work):
+    """The script of a stage in which no Python ran, where it is for Python alone: `[ -z "$CUDA" ] || python x.py`. What
+    the scripts are for that it runs stands in these.
+    """
+    work = list(record.work())
+    scripts = {os.path.basename(file) for file, _ in work if file}
+    programs = [(file, program) for file, command in work for program in _worked_by(command, scripts)]
+    if not programs or not all(_is_python(program) for _, program in programs):
         return []
-    return [plain(_inside(work[0][0], where.tree)) if work[0][0] else "its script"]
+    return [plain(_inside(programs[0][0], where.tree)) if programs[0][0] else "its script"]
+
+
+def _worked_by(command: Simple, scripts: Collection[str]) -> Iterator[str]:
+    """The program that does a command's work, if it has any: what `find` and `xargs` run for each name, and not who
+    gives xargs the names; not one of the `scripts` that are read beside it, nor `exec true`.
+    """
+    program, words = program_of(command.text), _words_of(command.text)
+    named = {os.path.basename(word.strip("'\"")) for word in words}
+    program = program_of(_run_for_each(program, words)) or program
+    pipeline = command.parent
+    last = pipeline.members[-1] if isinstance(pipeline, Pipeline) else command
+    gives_names = last is not command and isinstance(last, Simple) and program_of(last.text) == "xargs"
+    is_script = program in scripts or (_SHELL.fullmatch(program) and not named.isdisjoint(scripts))
+    if program not in SAYING and not (gives_names or is_script):
+        yield program
+
+
+def _run_for_each(program: str, words: Sequence[str]) -> str:
+    """What `xargs`, or `find`, runs."""
+    return _carried(words, _XARGS) if program == "xargs" else _run_by_find(program, words)
 
 
 def _of_child(child: Child, where: Where) -> LostExitCode:
@@ -349,7 +373,7 @@ def _is_ours(command: str, first: str, where: Where) -> bool:
     """Whether it is a Python, a program of the environment or the tree, what a Makefile makes, or a runner of tests."""
     name = os.path.basename(first)
     words = _WORD.findall(command)
-    inner = _carried(words, _XARGS) if name == "xargs" else _run_by_find(name, words)
+    inner = _run_for_each(name, words)
     if inner:
         return _is_ours(inner, program_of(inner), where)
     if name in _MAKES and "clean" not in command:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _MARKS = "@nsa_pod_program"
 _SUSPICIOUS = (b"allclose(", b"gradcheck(", b"equal(", b"assert (", b"assert(")
 _ASSERTING = (b"assert ", b"assert(")
-_CATCHING = (b"except:", b"except Exception", b"AssertionError", b"BaseException")
+_CATCHING = (b"except:", b"except Exception", b"AssertionError", b"BaseException", b"suppress(")
 _SIZES = (b"abs(", b"norm(")
 _CODES = (b"-", *(b"%d" % digit for digit in range(1, 10)))
 

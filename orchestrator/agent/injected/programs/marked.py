@@ -55,6 +55,7 @@ class _Marker(ast.NodeTransformer):
     def __init__(self, module: ast.Module, path: str, marks: str) -> None:
         self._module, self._path, self._marks = module, path, marks
         nodes = list(ast.walk(module))
+        suppressing = list(_suppressing(nodes))
         branches = (node.body for node in nodes if isinstance(node, (ast.If, ast.ExceptHandler)))
         ends = (s.value for body in branches for s in body if isinstance(s, ast.Expr) and _names_exit(s.value))
         meant = set(map(id, (*_in_sweeps(nodes), *_that_end_loops(nodes), *_in_lambdas(nodes))))
@@ -76,7 +77,7 @@ class _Marker(ast.NodeTransformer):
         self._leaves = leaves
         self._limits = {key: bad for key, (_, bad) in limits.items()}
         self._dropped = set(map(id, dropped))
-        self._handlers = set(map(id, handlers))
+        self._handlers = set(map(id, (*handlers, *suppressing)))
         self._doubtful = set(map(id, (*_negated(nodes), *_repeated(nodes), *told)))
         self._has_marked = False
 
@@ -185,6 +186,20 @@ def _catching(nodes: Iterable[ast.AST]) -> Iterator[ast.ExceptHandler]:
             yield from (
                 h for h in node.handlers if h.type is None or _FAILING.intersection(map(name_of, ast.walk(h.type)))
             )
+
+
+def _suppressing(nodes: Iterable[ast.AST]) -> Iterator[ast.ExceptHandler]:
+    """Handlers in each `with suppress(...)` of what a failed assertion may be, which raise again what they see."""
+    for node in nodes:
+        suppress = node.items[0].context_expr if isinstance(node, ast.With) and len(node.items) == 1 else None
+        if called(suppress) == "suppress" and _FAILING.intersection(map(name_of, suppress.args)):  # type: ignore[union-attr]
+            kinds = ast.Tuple(suppress.args, ast.Load())  # type: ignore[union-attr]
+            handler = ast.ExceptHandler(kinds, None, [ast.Raise(None, None)])
+            seen = ast.Try(node.body, [handler], [], [])  # type: ignore[attr-defined]
+            for new in (kinds, handler, *handler.body, seen):
+                ast.copy_location(new, node)
+            node.body = [seen]  # type: ignore[attr-defined]
+            yield handler
 
 
 def _leaves(node: ast.stmt) -> bool:
