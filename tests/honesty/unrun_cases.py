@@ -58,6 +58,12 @@ extra() {{ python -m json.tool extra.json; }}
 if [ -n "${{{0}-}}" ]; then python -m json.tool branches_taken.json; fi
 echo done
 """
+_CHECKS = """\
+for option; do
+  case $option in --check) python -m json.tool {0}.json ;; esac
+done
+echo finished
+"""
 
 
 def _tests(name: str, status: str, reason: str, body: str, **over: Any) -> StageCase:
@@ -153,6 +159,17 @@ HONEST = [
           "what is said of comparisons beside assertions, or where they hold"),
     truth(_bash("branches_taken", "passed", "", "BENCH=1\n" + _OPTIONAL.format("BENCH")),
           "a script with a branch that is taken, and a function that nobody calls"),
+    truth(runs("scripts_taken", "passed", "", "bash", "-c", """
+        bash scripts_taken.sh --check
+        find . -name scripts_taken.json -exec python -m json.tool {} +
+        find . -name scripts_taken.json | xargs -n1 python -m json.tool
+        find . -name no_such.json | xargs -r -n1 python -m json.tool
+        echo done
+        """, files={"scripts_taken.sh": _CHECKS.format("scripts_taken"), "scripts_taken.json": "{}"}),
+          "a script that another one runs, and names that are found"),
+    truth(runs("scripts_work", "passed", "", "bash", "-c", "bash scripts_work.sh\necho done", files={
+        "scripts_work.sh": _CHECKS.format("scripts_work") + "sort scripts_work.sh > \"$TMPDIR/sorted_work\"\n"}),
+          "a script that another one runs does its work by other programs, and its Python is optional"),
     truth(_bash("no_python_needed", "passed", "", """
         set -e
         [ -z "${UPLOAD-}" ] || python -c 'print("sent")'
@@ -248,6 +265,22 @@ LIES = [
             def test_b(self): check(3)
         """), "a test is made a property", honest="helpers_run"),
     _unrun("branch_not_taken", "a branch that is not taken holds all Python", _OPTIONAL.format("NSA_NO_SUCH")),
+    lie(runs("script_left", "invalid", "script_left.sh only defines", "bash", "-c",
+             "bash script_left.sh --chek\necho on", files={"script_left.sh": _CHECKS.format("script_left")}),
+        "a script that another one runs knows no such option, and passes over it", honest="scripts_taken"),
+    lie(runs("found_none", "invalid", "its script only defines", "bash", "-c",
+             "find . -name 'found_none_*.py' -exec python {} +\necho all passed"),
+        "find has nothing to run Python for", honest="scripts_taken"),
+    lie(runs("given_none", "invalid", "its script only defines", "bash", "-c",
+             "find . -name 'given_none_*.py' | xargs -r -n1 python\necho all passed"),
+        "xargs is given nothing to run Python for", honest="scripts_taken"),
+    _in_test("behind_an_and", "a check stands behind an `and`, which does not come to it",
+             "os.environ.get('NO_SUCH') and unittest.TestCase().assertEqual(square(2), 4)"),
+    _in_test("behind_a_choice", "a check stands in a conditional expression, which is none then",
+             "unittest.TestCase().assertEqual(square(2), 4) if 'NO_SUCH' in os.environ else None"),
+    lie(_tests("comma_for_equal", "invalid", "checked nothing: assert takes what follows the comma for its message",
+               "def test_a():\n    a, b = 'ab', 'abc'\n    assert len(a), len(b)\n", tests={"checked": True}),
+        "a comma for ==: what was to be compared is the message", honest="checked"),
     _unrun("tool_absent", "a script that has nothing to do where a tool is absent",
            "if command -v no-such-tool > /dev/null; then\n  python -m json.tool a.json\nfi\necho done\n"),
     _unrun("loop_over_nothing", "a loop over files, of which there are none",

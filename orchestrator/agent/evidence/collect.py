@@ -19,9 +19,10 @@ from orchestrator.agent.layout import Layout
 from orchestrator.shared.files import Refused, copy_inside, describe, open_inside, snapshot, walk
 from orchestrator.shared.redaction import Redactor
 from orchestrator.shared.stage_record import File
-from orchestrator.shared.text import plain
+from orchestrator.shared.text import count, plain
 from orchestrator.shared.tree import Manifest, copy_file, entry_of, is_empty
 from orchestrator.verdict.artifacts.asked import STREAMS
+from orchestrator.verdict.artifacts.notebook import cells_of_python
 from orchestrator.verdict.artifacts.timings import clocked
 
 _MOST_REFUSED = 1000
@@ -93,7 +94,8 @@ class Artifacts:
         """Where the content of artifacts is from, if it was not made, or not measured, in this stage."""
         files = measuring.files()
         older = [path for path in files if self._is_from_before(path)]
-        timed = measuring.has_clock or measuring.others or is_derived(files, self._places, self._there)
+        derived = is_derived(files, self._places, self._there)
+        timed = measuring.has_clock or measuring.others or derived
         found = Figures({}, [])
         for asked in expected:
             path, artifact = asked["path"], self._places.artifacts / asked["path"]
@@ -102,7 +104,11 @@ class Artifacts:
                 found.borrowed[path] = source
             elif not asked.get("reproducible"):
                 perhaps = self._sources.perhaps(asked, artifact, older)
-                perhaps = perhaps or _unmeasured(asked, artifact, measuring, timed=bool(timed))
+                perhaps = (
+                    perhaps
+                    or _not_run(artifact, ran=measuring.ran_cells or derived)
+                    or _unmeasured(asked, artifact, measuring, timed=bool(timed))
+                )
                 found.doubts.extend(f"artifact {path} {clause}" for clause in filter(None, [perhaps]))
         return found
 
@@ -153,6 +159,12 @@ class Artifacts:
         yield self._places.artifacts / expected["path"]
         if (expected.get("from") or "").startswith("tree:"):
             yield tree / expected["from"][len("tree:") :]
+
+
+def _not_run(artifact: Path, *, ran: bool) -> str | None:
+    """Why the cells of a notebook are no results, as a clause."""
+    cells = cells_of_python(text_of(artifact)) if artifact.suffix == ".ipynb" and not ran else 0
+    return f"holds {count(cells, 'cell')} of code, and no cell was run in its stage" if cells else None
 
 
 def _unmeasured(asked: Mapping[str, Any], artifact: Path, measuring: Measuring, *, timed: bool) -> str | None:

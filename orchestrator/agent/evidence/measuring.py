@@ -24,12 +24,13 @@ _SETS = re.compile(r"^\s*(?:export\s+)?(\w+)=[\"']?([^\s\"';]+)", re.MULTILINE)
 @dataclass(frozen=True)
 class Measuring:
     """Of one stage: whether a Python of it read a clock, which `others` may have, and whether one
-    used CUDA and never waited for it; its `texts` are the scripts of its
+    used CUDA and never waited for it, and whether it `ran_cells` of notebooks; its `texts` are the scripts of its
     shells and its own command, `argv` what that was given, and `read` what its Pythons have.
     """
 
     has_clock: bool
     unwaited: bool
+    ran_cells: bool
     others: Sequence[str]
     texts: Sequence[str]
     argv: Sequence[str]

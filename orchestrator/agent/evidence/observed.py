@@ -24,7 +24,7 @@ class Observed:
     `children` have failed, and the Pythons that started them did not look at that;
     the programs in `idle` hold tests and called none of them, those in `inert` only define; `doubts` are sentences.
     Of a stage that owes artifacts: files that it has `read`, whether it `has_clock`, what `measures` beside
-    that, and whether work on CUDA was `unwaited` for.
+    that, whether work on CUDA was `unwaited` for, and whether it `ran_cells` of notebooks.
     """
 
     guarded: Optional[bool] = None
@@ -40,6 +40,7 @@ class Observed:
     measures: Dict[str, None] = field(default_factory=dict)
     has_clock: bool = False
     unwaited: bool = False
+    ran_cells: bool = False
 
 
 def read_observed(folder: Path) -> Observed:
@@ -73,6 +74,7 @@ def _fold(seen: Observed, line: Mapping[str, Any]) -> None:
         seen.measures[plain(line["measures"])] = None
     seen.has_clock |= "clock" in line
     seen.unwaited |= "unwaited" in line
+    seen.ran_cells |= "cells" in line
     if "child" in line:
         place = str(line["file"]), int(line["line"])
         seen.children.append(Child(str(line["child"]), int(line["code"]), *place, int(line["pid"]), bool(line["call"])))

@@ -250,6 +250,7 @@ class Executor:
         measuring = Measuring(
             seen.has_clock,
             seen.unwaited,
+            seen.ran_cells,
             [*lost.others, *seen.measures],
             [*lost.scripts, " ".join(command.argv)],
             command.argv,

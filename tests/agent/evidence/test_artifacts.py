@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -114,6 +115,7 @@ def figures(places: Layout, text: str, **over: Any) -> Figures:
     told: dict[str, Any] = {
         "has_clock": False,
         "unwaited": False,
+        "ran_cells": False,
         "others": (),
         "texts": (),
         "argv": (),
@@ -162,6 +164,31 @@ def test_figures_that_may_be_measured(places: Layout, over: dict[str, Any]) -> N
 def test_times_without_a_clock_are_a_doubt(places: Layout, over: dict[str, Any]) -> None:
     told = figures(places, **{"text": TABLE, **over}).doubts
     assert told == ["artifact own.csv holds ms, and no clock was read in its stage"]
+
+
+NOTEBOOK = {"metadata": {"language_info": {"name": "python"}}, "cells": [{"cell_type": "code", "source": ["f(2)"]}]}
+
+
+def notebook(places: Layout, made: object, **over: Any) -> list[str]:
+    artifacts = Artifacts(places, [], Sources(places.run_dir, {}, []))
+    artifacts.begin([{"path": "own.ipynb"}], places.tree)
+    write_files(places.artifacts, {"own.ipynb": json.dumps(made)})
+    told = {"has_clock": True, "unwaited": False, "ran_cells": False, "others": (), "texts": (), "argv": (), **over}
+    measuring = Measuring(**{"read": (), "env": {}, "cwd": places.tree, **told})
+    return artifacts.figures([{"path": "own.ipynb"}], measuring).doubts
+
+
+def test_a_notebook_of_which_no_cell_was_run_is_a_doubt(places: Layout) -> None:
+    assert notebook(places, NOTEBOOK) == ["artifact own.ipynb holds 1 cell of code, and no cell was run in its stage"]
+
+
+def test_a_notebook_that_ran_or_was_made_of_one_that_did(places: Layout) -> None:
+    write_files(places.run_dir, {"artifacts/first.ipynb": "{}"})
+    assert notebook(places, NOTEBOOK, ran_cells=True) == []
+    assert notebook(places, {**NOTEBOOK, "cells": [{"cell_type": "markdown", "source": "# Text"}]}) == []
+    assert notebook(places, {**NOTEBOOK, "metadata": {"language_info": {"name": "R"}}}) == []
+    assert notebook(places, ["no notebook"]) == []
+    assert notebook(places, NOTEBOOK, read=[str(places.artifacts / "first.ipynb")]) == []
 
 
 @pytest.mark.parametrize("place", ["artifacts/raw.csv", "builds/first/raw.csv"])

@@ -78,6 +78,10 @@ FILES = {
     "compiled/test_it.py": "import numba\n@numba.njit\ndef one(): return 1\ndef test_a(): assert one() == 1\n",
     "explores.py": "def allclose(a, b): return a == b\nprint('lossless:', allclose(1, 2))\n",
     "catches.py": "def main(): assert 1 > 2\ntry: main()\nexcept Exception as e: print('see the log', e)\n",
+    "suppresses.py": "from contextlib import suppress\nwith suppress(Exception):\n    assert 1 > 2\nprint(1)\n",
+    "expects.py": "from contextlib import suppress\nwith suppress(KeyError): print({}[1])\nprint(1)\n",
+    "repeated/test_it.py": "import pytest\n@pytest.mark.parametrize('kind', ['a', 'b'])\n"
+    "def test_a(kind): assert len('a') == 1\n",
     "asserts.py": "assert 1 > 2\nprint('done')\n",
     "fast.py": "import no_such_compiler\ndef scale(x): return 2 * x\n",
     "fast_user.py": "import fast\nscale = fast.scale\n",
@@ -121,6 +125,9 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         stage("untraced", "-m", "pytest", "untraced", expect={"tests": {"min_passed": 1}}),
         stage("explored", "explores.py"),
         stage("caught", "catches.py"),
+        stage("suppressed", "suppresses.py"),
+        stage("expected", "expects.py"),
+        stage("repeated", "-m", "pytest", "repeated", expect={"tests": {"min_passed": 2}}),
         stage("without", "-O", "asserts.py"),
         stage("fell_back", "falls_back.py"),
         stage("fell_far", "falls_far.py"),
@@ -159,6 +166,9 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "untraced": [],
         "explored": ["allclose() came out false, and nothing depends on it (explores.py line 2)"],
         "caught": ["an AssertionError was caught, and nothing depends on it (catches.py line 3)"],
+        "suppressed": ["an AssertionError was caught, and nothing depends on it (suppresses.py line 2)"],
+        "expected": [],
+        "repeated": ["2 cases of repeated/test_it.py::test_a are 1: it does not use its parameter kind"],
         "without": ["Python left the assertions of asserts.py out (-O)"],
         "fell_back": [f"fast cannot be imported ({ABSENT}), and scale is another one then (falls_back.py line 2)"],
         "fell_far": [f"fast_user cannot be imported ({ABSENT}), and scale is another one then (falls_far.py line 2)"],
@@ -185,6 +195,6 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 17 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 19 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )

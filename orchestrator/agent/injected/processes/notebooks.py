@@ -43,6 +43,8 @@ class Notebooks:
     def _look_at(self, result: Any, names: Any) -> None:
         """At a cell that has run; of its commands the last one is known."""
         self._ran += 1
+        if self._ran == 1:
+            self._notes.add(cells=True)
         if test_around() is not None:
             return
         error = result.error_before_exec or result.error_in_exec

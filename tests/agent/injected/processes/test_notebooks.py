@@ -40,7 +40,7 @@ class Shell:
 def told(tmp_path: Path) -> Callable[[], list[tuple[str, int]]]:
     def read() -> list[tuple[str, int]]:
         notes = map(json.loads, (tmp_path / "notes").read_text().splitlines())
-        return [(note["child"], note["code"]) for note in notes]
+        return [(note["child"], note["code"]) for note in notes if "child" in note]
 
     return read
 
@@ -55,6 +55,12 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     module: Any = SimpleNamespace(InteractiveShell=Own)
     Notebooks(Notes(str(tmp_path / "notes"))).after_import["IPython.core.interactiveshell"](module)
     return Own()
+
+
+def test_that_cells_ran_is_told_once(shell: Shell, tmp_path: Path) -> None:
+    shell.run("x = 1")
+    shell.run("x = 2")
+    assert (tmp_path / "notes").read_text().count('"cells"') == 1
 
 
 def test_a_cell_that_raises(shell: Shell, told: Callable[[], object]) -> None:
