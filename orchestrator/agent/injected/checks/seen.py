@@ -71,6 +71,11 @@ class Seen(type):
         if hasattr(side, "dtype") and 0 in tuple(side.shape):
             cls.checks.now.vacuous.append("empty tensors are compared")
 
+    def compared_truths(cls, *sides: Any) -> None:
+        """Look at what `a.all() == b.all()` is of: of numbers it says that none is 0."""
+        if all("bool" not in str(getattr(side, "dtype", "bool")) for side in sides):
+            cls.checks.now.vacuous.append("whether all numbers are other than 0 is compared, not the numbers")
+
     def compared_slices(cls, left: Any, right: Any) -> None:
         if type(left) is type(right) and isinstance(left, (list, tuple, str, bytes)) and not left:
             cls.checks.now.vacuous.append("empty slices are compared")

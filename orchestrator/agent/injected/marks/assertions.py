@@ -243,6 +243,9 @@ class _Marker:
             after.append(seen_mark(node, (ASSERTED,), test))
         elif isinstance(test, ast.Compare) and all(map(statements.is_slice, (test.left, test.comparators[0]))):
             after.append(call_seen(node, "compared_slices", test.left, test.comparators[0]))
+        elif isinstance(test, ast.Compare) and statements.are_truths(test):
+            sides = (side.func.value if not side.args else side.args[0] for side in (test.left, *test.comparators))  # type: ignore[attr-defined]
+            after.append(call_seen(node, "compared_truths", *sides))
         return [], [*made_up, *after, *self._one_function(node, test), *self._limited(node, test)]
 
     def _made_up(self, node: ast.stmt, value: ast.expr) -> list[ast.stmt]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..stage import Notes
 
 _MARKS = "@nsa_pod_program"
-_SUSPICIOUS = (b"allclose(", b"gradcheck(", b"equal(", b"assert (", b"assert(")
+_SUSPICIOUS = (b"standalone_mode", b"allclose(", b"gradcheck(", b"equal(", b"assert (", b"assert(")
 _ASSERTING = (b"assert ", b"assert(")
 _CATCHING = (b"except:", b"except Exception", b"AssertionError", b"BaseException", b"suppress(")
 _SIZES = (b"abs(", b"norm(")

@@ -299,9 +299,17 @@ def _dropped_codes(module: ast.Module) -> Iterator[ast.expr]:
     for block, is_guard in ((module.body, False), *((guard.body, True) for guard in guards)):
         for call in (node.value for node in block if isinstance(node, ast.Expr)):
             name = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
+            if _returns_clicks_code(call):
+                yield call
             function = functions.get(name) if is_guard or name == "main" else None
             if function is not None and not function.decorator_list and _returns_codes(function):
                 yield call
+
+
+def _returns_clicks_code(call: ast.expr) -> bool:
+    """Whether it is `cli(standalone_mode=False)`, which ends nothing and returns the code."""
+    keywords = call.keywords if isinstance(call, ast.Call) else ()
+    return any(k.arg == "standalone_mode" and getattr(k.value, "value", True) is False for k in keywords)
 
 
 def _returns_codes(function: ast.FunctionDef) -> bool:

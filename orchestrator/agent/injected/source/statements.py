@@ -217,6 +217,14 @@ def _is_literal_or_name(node: ast.expr) -> bool:
     return isinstance(node, (ast.Name, ast.List, ast.Tuple)) and not any(isinstance(n, ast.Call) for n in walked(node))
 
 
+def are_truths(test: ast.Compare) -> bool:
+    """Whether it is `a.all() == b.all()`, of what may be looked at again."""
+    sides = [side for side in (test.left, *test.comparators) if called(side) in ("all", "any")]
+    of = [inner for side in sides for inner in (side.args or [getattr(side.func, "value", side)])]  # type: ignore[attr-defined]
+    is_equality = len(sides) == len(of) == 2 == len(test.comparators) + 1 and isinstance(test.ops[0], ast.Eq)
+    return is_equality and all(map(is_plain, of))
+
+
 def limited(test: ast.expr) -> tuple[ast.expr, ast.expr] | None:
     """What an asserted expression, or all of its elements, must not exceed, and the limit."""
     is_denied = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)

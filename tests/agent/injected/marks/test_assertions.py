@@ -192,6 +192,7 @@ _LOOSE = "the tolerance, 9, is not below the data's own size, 1"
 _TRUTHS = "a list of truths is asserted, which is true whatever they are"
 _MISTAKE = "a mistake of the test is taken for the exception expected: {}"
 _COPY = "something is compared with a copy of itself"
+_ZEROS = "whether all numbers are other than 0 is compared, not the numbers"
 _MESSAGE = "assert takes what follows the comma for its message, and compares nothing"
 _NAN = "NaN is compared, which is never larger nor smaller"
 
@@ -275,6 +276,11 @@ def watch_raises(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
         ("a, b = np.ones(3), three()\n    assert len(a), len(b)", _MESSAGE),
         ("a, b = np.ones(3), three()\n    assert a.sum(), b.sum()", _MESSAGE),
         ("a = np.ones(3)\n    assert len(a), 3", _MESSAGE),
+        ("a, b = np.ones(3), three()\n    assert a.all() == b.all()", _ZEROS),
+        ("a, b = np.ones(3), three()\n    assert np.all(a) == np.all(b)", _ZEROS),
+        ("a, b = np.ones(3) > 0, three() > 0\n    assert a.all() == b.all()", None),
+        ("a, b = np.ones(3), three()\n    assert (a > 0).all() == (b > 0).all()", None),
+        ("a = [1, 1]\n    assert all(a) == all([2])", None),
         ("a = np.ones((2, 3))\n    assert a.shape, (2, 3)", _MESSAGE),
         ("a = np.ones(3)\n    assert a.any(), a.all()", None),
         ("a = np.ones(3)\n    assert a.any(), a", None),
