@@ -49,10 +49,10 @@ class Guard:
         self._launches = Launches(self.notes, self.test)
         self._cuda = CudaWork(self.notes)
         self.checks = Checks(config, self.notes)
-        self._end = End(config, self.notes)
-        self._lost = lost = Lost(self.checks, self._end)
+        self.end = End(config, self.notes)
+        self._lost = lost = Lost(self.checks, self.end)
         self._idle = IdleTests(self.checks.tree, self.notes)
-        self._programs = Programs(self.checks.tree, self._lost.inner, self._end, self.notes)
+        self._programs = Programs(self.checks.tree, self._lost.inner, self.end, self.notes)
         made = MadeEnvironments(config)  # before what asks who has started a process
         of_tests = (self.checks.marking, Comparisons(self.checks))
         self._finder = finder = Finder(self.checks.tree, config.all("name"), self._seek)
@@ -137,7 +137,8 @@ class Guard:
         """Write down what is known so far: the process, or its session, ends."""
         self._imports.look_at_all()
         self._note_work()
-        self._tell_of(_compiled)
+        for make in (_compiled, _arguments):
+            self._tell_of(make)
         for each in self._of_figures:
             each.tell()
         for session in self._sessions:
@@ -159,7 +160,7 @@ class Guard:
     def start(self) -> None:
         """Begin to watch this process."""
         missed.append(self._note_missed)
-        self._end.start()
+        self.end.start()
         atexit.register(self.note_all)
         atexit.register(self._idle.tell)
         os.register_at_fork(after_in_child=self._note_begin)
@@ -181,7 +182,7 @@ class Guard:
         self._imports.look_at_new()
         for each in self._of_figures:
             each.tell()
-        self._end.leaves_by(status)
+        self.end.leaves_by(status)
         self._tell_of(_other_runners)
 
     def _watch_sessions(self, pytest_config: Any) -> None:
@@ -216,6 +217,13 @@ def _commands(guard: Guard) -> Any:
     from .processes.commands import Commands
 
     return Commands(guard.checks)
+
+
+@_late("argparse")
+def _arguments(guard: Guard) -> Any:
+    from .programs.arguments import Arguments
+
+    return Arguments(guard.checks.tree, guard.end, guard.notes)
 
 
 @_late("IPython.core.interactiveshell")

@@ -56,6 +56,7 @@ def reset(): pass
 """
 TIMED = "from time import perf_counter as now\nt = now()\nprint(f'{(now() - t) * 1e3:.5f} ms')\n"
 ABSENT = "ModuleNotFoundError: No module named 'no_such_compiler'"
+PARSES = "import argparse as a\np = a.ArgumentParser(add_help=False)\np.add_argument('--n')\n"
 FILES = {
     "forked/conftest.py": FORKS,
     "forked/test_it.py": TESTS,
@@ -82,6 +83,11 @@ FILES = {
     "expects.py": "from contextlib import suppress\nwith suppress(KeyError): print({}[1])\nprint(1)\n",
     "repeated/test_it.py": "import pytest\n@pytest.mark.parametrize('kind', ['a', 'b'])\n"
     "def test_a(kind): assert len('a') == 1\n",
+    "passes_over.py": f"{PARSES}args, _ = p.parse_known_args()\nprint(args.n)\n",
+    "parses_twice.py": f"{PARSES}args, _ = p.parse_known_args()\nq = a.ArgumentParser(parents=[p], add_help=False)\n"
+    "q.add_argument('--m')\nprint(q.parse_args().n)\n",
+    "hands_on.py": f"{PARSES}args, rest = p.parse_known_args()\nimport subprocess as s, sys\n"
+    "s.run([sys.executable, 'passes_over.py', *rest], check=True)\n",
     "asserts.py": "assert 1 > 2\nprint('done')\n",
     "fast.py": "import no_such_compiler\ndef scale(x): return 2 * x\n",
     "fast_user.py": "import fast\nscale = fast.scale\n",
@@ -128,6 +134,10 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         stage("suppressed", "suppresses.py"),
         stage("expected", "expects.py"),
         stage("repeated", "-m", "pytest", "repeated", expect={"tests": {"min_passed": 2}}),
+        stage("passed_over", "passes_over.py", "--n", "1", "--m=2"),
+        stage("all_known", "passes_over.py", "--n", "1"),
+        stage("parsed_twice", "parses_twice.py", "--n", "1", "--m=2"),
+        stage("handed_on", "hands_on.py", "--m=2"),
         stage("without", "-O", "asserts.py"),
         stage("fell_back", "falls_back.py"),
         stage("fell_far", "falls_far.py"),
@@ -169,6 +179,10 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "suppressed": ["an AssertionError was caught, and nothing depends on it (suppresses.py line 2)"],
         "expected": [],
         "repeated": ["2 cases of repeated/test_it.py::test_a are 1: it does not use its parameter kind"],
+        "passed_over": ["--m=2 is no option that it knows, and was passed over (passes_over.py line 4)"],
+        "all_known": [],
+        "parsed_twice": [],
+        "handed_on": [],
         "without": ["Python left the assertions of asserts.py out (-O)"],
         "fell_back": [f"fast cannot be imported ({ABSENT}), and scale is another one then (falls_back.py line 2)"],
         "fell_far": [f"fast_user cannot be imported ({ABSENT}), and scale is another one then (falls_far.py line 2)"],
@@ -195,6 +209,6 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 19 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 20 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )
