@@ -296,7 +296,10 @@ class _Marker:
             why = _COPY
         if why is not None:
             return [*marks, *self._vacuous(node, why, self._callees.spec(call.func))]
-        ran = self._ran(node, self._callee([call], "called"), self._callees.about([*call.args]))
+        asserted = call.args[:1] if called(call) == "assertTrue" else []
+        is_named = bool(asserted) and isinstance(asserted[0], (ast.Name, ast.Attribute))
+        callee = self._callee(asserted, "asserted") if is_named else self._callee([call], "called")
+        ran = self._ran(node, callee, self._callees.about([*call.args]))
         return [*marks, *ran, *self._one_function(node, call)]
 
     def _place(self, node: ast.stmt) -> ast.Constant:

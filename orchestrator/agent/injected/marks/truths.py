@@ -82,7 +82,7 @@ def _form(node: ast.expr) -> str:
 
 
 def _is_number(node: ast.expr) -> bool:
-    if isinstance(node, ast.Tuple) and node.elts:
+    if isinstance(node, (ast.Tuple, ast.List)) and node.elts:
         return all(map(_is_number, node.elts))
     return isinstance(node, ast.Constant) and not isinstance(node.value, (str, type(None)))
 

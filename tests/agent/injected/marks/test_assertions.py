@@ -220,6 +220,9 @@ def watch_raises(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
         ("y = [1]\n    z = y.copy()\n    y.append(2)\n    assert_same(y[:1], z)", None),
         ("assert always()", "always returns a constant"),
         ("assert always", "always is asserted itself, and not called"),
+        ("T().assertTrue(always, 'why')", "always is asserted itself, and not called"),
+        ("T().assertTrue(np.isfinite)", "np.isfinite is asserted itself, and not called"),
+        ("ok = [1]\n    T().assertTrue(ok)", None),
         ("assert 3 == Anything()", "Anything equals everything"),
         ("x = np.ones(3)\n    assert np.isclose(three() / 3, x, atol=9).all()", _LOOSE),
         ("assert np.all(np.isclose(three(), 1.0, atol=9))", _LOOSE),
@@ -302,6 +305,7 @@ def test_a_check_that_cannot_fail_is_named(
     watch_raises(checks, monkeypatch)
     source = """import pytest
     import numpy as np
+    from unittest import TestCase as T
     def three(n=1): return np.full(3, 3.0)
     impl = three
     def helper(x): assert x

@@ -53,6 +53,7 @@ def test_what_may_be_false(text: str) -> None:
     ("call", "holds"),
     [
         ("assertTrue(True)", True), ("assertTrue(x)", False), ("assertTrue(x, 9.0)", True),
+        ("assertTrue(x, [2, 4])", True), ("assertTrue(x, [x, y])", False),
         ("assertTrue(x, 'why')", False), ("assertEqual(x, x)", True), ("assertEqual(x, y)", False),
         ("assertIsNotNone(x == y)", True), ("assertIsNotNone(x)", False), ("assertGreaterEqual(len(x), 0)", True),
         ("assertIsInstance(x, object)", True), ("assertFalse(x)", False), ("assertFalse(False)", True),
