@@ -45,7 +45,6 @@ SELECTED = {
     "packed-of-8": Problem(SMALL, lengths=(0, 13, 1, 0, 39), kv_heads=2, group_size=8, dk=64, dv=64),
     "odd-blocks": Problem(replace(SMALL, l_sel=24), tokens=70, kv_heads=2, group_size=5, dk=64, dv=64),
     "one-token": Problem(SMALL, tokens=1, group_size=8, dk=64, dv=64),
-    "group-of-2": Problem(SMALL, tokens=83, kv_heads=3, group_size=2, dk=64, dv=64),
     "group-of-3": Problem(WIDE, tokens=61, batch=2, kv_heads=2, group_size=3, dk=64, dv=128),
     "packed-of-4": Problem(SMALL, lengths=(0, 13, 1, 0, 39), kv_heads=2, group_size=4, dk=128, dv=64),
 }
@@ -56,7 +55,6 @@ if DEVICE == "cuda":  # several of its tiles
         "long-packed": Problem(replace(WIDE, l_sel=64), lengths=(300, 0, 45, 260), group_size=8, dk=128, dv=64),
         "long-of-4": Problem(replace(WIDE, l_sel=64), tokens=1301, kv_heads=3, group_size=4, dk=128, dv=128),
         "long-of-2": Problem(replace(WIDE, l_sel=64), tokens=801, batch=2, group_size=2, dk=64, dv=64),
-        "long-packed-of-3": Problem(replace(WIDE, l_sel=64), lengths=(300, 0, 45, 260), group_size=3, dk=128, dv=64),
     }
     CASES |= {
         "long": Problem(SMALL, tokens=701, kv_heads=2, group_size=16, dk=128, dv=128),
