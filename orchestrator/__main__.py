@@ -2,17 +2,18 @@
 
 import sys
 
-_INTERRUPTED = 130
+from orchestrator import interrupts
 
 
 def main() -> None:
+    interrupts.heed()
     try:
         from orchestrator import cli
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as e:
         print("error: interrupted", file=sys.stderr)
         if "--json" in sys.argv:
             print('{"verdict": "error", "error": "interrupted"}')
-        sys.exit(_INTERRUPTED)
+        sys.exit(interrupts.exit_code(e))
     cli.main()
 
 

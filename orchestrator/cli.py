@@ -13,12 +13,11 @@ from typing import TextIO
 
 import click
 
-from orchestrator import __version__
+from orchestrator import __version__, interrupts
 from orchestrator.commands import Verbs, examples
 from orchestrator.errors import NsaPodError
 from orchestrator.text import plain
 
-_INTERRUPTED = 130
 _PIPE_CLOSED = 141
 
 
@@ -61,13 +60,13 @@ def _ended_by(e: BaseException, as_json: bool) -> int:
         return _fail([e.format_message() + _meant(e)], e.exit_code, as_json)
     if isinstance(e, NsaPodError):
         return _fail(e.sentences, e.exit_code, as_json)
-    if isinstance(e, SystemExit) and _came_of(e, BrokenPipeError):  # whoever read has seen enough
+    if isinstance(e, SystemExit) and _origin(e, BrokenPipeError):  # whoever read has seen enough
         return _fail([], _PIPE_CLOSED, as_json=False)
+    if interrupt := _origin(e, KeyboardInterrupt) or _origin(e, click.Abort):
+        sys.unraisablehook = lambda _: None  # what the interrupt left half done complains when it is collected
+        return _fail(["interrupted"], interrupts.exit_code(interrupt), as_json)
     if isinstance(e, OSError):  # this machine's disk, where nothing more can be said of it
         return _fail([f"{e.filename or 'this machine'}: {e.strerror or e}"], NsaPodError.exit_code, as_json)
-    if _came_of(e, KeyboardInterrupt, click.Abort):
-        sys.unraisablehook = lambda _: None  # what the interrupt left half done complains when it is collected
-        return _fail(["interrupted"], _INTERRUPTED, as_json)
     if isinstance(e, Exception):
         with _while_it_takes(sys.stderr):
             traceback.print_exception(e)
@@ -96,9 +95,9 @@ def _while_it_takes(stream: TextIO) -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _came_of(e: BaseException | None, *kinds: type[BaseException]) -> bool:
-    """Whether it came of one of these: one in the middle of a `with` can come out as what its end made of it."""
-    return e is not None and (isinstance(e, kinds) or _came_of(e.__context__, *kinds))
+def _origin(e: BaseException | None, kind: type[BaseException]) -> BaseException | None:
+    """What of this kind it came of: one in the middle of a `with` can come out as what its end made of it."""
+    return e if e is None or isinstance(e, kind) else _origin(e.__context__, kind)
 
 
 def _meant(e: click.ClickException) -> str:

@@ -133,6 +133,8 @@ class DiskError(NsaPodError):
 
 
 class Interrupted(NsaPodError):
-    """The user stopped waiting; what runs on the pod is not affected. Exit code 130, as shells have it for SIGINT."""
+    """The user stopped waiting; what runs on the pod is not affected. The exit code is that of the interrupt."""
 
-    exit_code = 130
+    def __init__(self, sentence: str, exit_code: int) -> None:
+        super().__init__(sentence)
+        self.exit_code = exit_code

@@ -6,8 +6,10 @@ import json
 import os
 import pwd
 import re
+import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,12 +38,13 @@ cli.main(["doctor", "--pod", "local"{more}])
 """
 
 INTERRUPTED_BEFORE = """
-import sys
+import os, signal, sys
 
 class Interrupted:
     def find_spec(self, name, *more):
         if name == "click":
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), {signum})
+            signal.pause()
 
 sys.meta_path.insert(0, Interrupted())
 from orchestrator.__main__ import main
@@ -62,11 +65,25 @@ def test_an_interrupt_in_an_awkward_moment_is_said_in_a_word(tmp_path: Path, mor
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("given", "stdout"), [([], ""), (["--json"], '{"verdict": "error", "error": "interrupted"}\n')]
+    ("signum", "given", "stdout"),
+    [
+        (signal.SIGINT, [], ""),
+        (signal.SIGTERM, ["--json"], '{"verdict": "error", "error": "interrupted"}\n'),
+        (signal.SIGHUP, [], ""),
+    ],
 )
-def test_an_interrupt_while_modules_are_loaded_is_said_in_a_word(given: list[str], stdout: str) -> None:
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED_BEFORE, *given], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (130, stdout, "error: interrupted\n")
+def test_an_interrupt_while_modules_are_loaded_is_said_in_a_word(signum: int, given: list[str], stdout: str) -> None:
+    code = INTERRUPTED_BEFORE.replace("{signum}", str(int(signum)))
+    done = subprocess.run([sys.executable, "-c", code, *given], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signum, stdout, "error: interrupted\n")
+
+
+@pytest.mark.process
+def test_what_was_begun_to_outlive_its_terminal_does(tmp_path: Path) -> None:
+    """Under nohup SIGHUP is ignored, and stays so."""
+    code = "import os, signal; from orchestrator import interrupts; interrupts.heed(); os.kill(os.getpid(), signal.SIGHUP)"
+    ignoring = partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)
+    assert subprocess.run([sys.executable, "-c", code], preexec_fn=ignoring).returncode == 0
 
 
 def test_nobody_else_looks_into_what_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from orchestrator.errors import CommandTimeout, ContactLost, GaveUp, Interrupted, Unreachable
+from orchestrator.interrupts import exit_code
 from orchestrator.pod.client import Agent
 from orchestrator.pod.patience import PAUSES_S
 from orchestrator.ui import Progress
@@ -64,8 +65,8 @@ class Retry:
                 except (ContactLost, Unreachable, CommandTimeout) as e:
                     agent = None
                     self._lost(e)
-        except KeyboardInterrupt:
-            raise Interrupted(f"{self.goes_on}: {self.way_back}") from None
+        except KeyboardInterrupt as e:
+            raise Interrupted(f"{self.goes_on}: {self.way_back}", exit_code(e)) from None
 
     def _lost(self, error: Exception) -> None:
         """Wait a while before the next connection; GaveUp if it was enough."""

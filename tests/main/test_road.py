@@ -96,14 +96,15 @@ def test_a_killed_laptop_loses_nothing(any_project: Project) -> None:
     assert [s["status"] for s in outcome.json["stages"]] == ["passed", "passed", "passed"]
 
 
-def test_interrupt_leaves_the_run_alive_and_says_how_to_go_on(project: Project) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
+def test_interrupt_leaves_the_run_alive_and_says_how_to_go_on(project: Project, signum: int) -> None:
     gate = gated_run.commit(project)
     process = gated_run.validate(project)
     wait_for(lambda: any("stage_started" in line for line in journal_lines(project)))
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signum)
     stdout, stderr = process.communicate(timeout=30)
     gate.touch()
-    assert process.returncode == 130
+    assert process.returncode == 128 + signum
     assert "nsa-pod follow --pod local" in stderr and "nsa-pod cancel --pod local" in stderr
     assert json.loads(stdout)["verdict"] == "error"
     assert project.run("follow", "--pod", "local", "--json").json["verdict"] == "passed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -87,8 +88,10 @@ def test_work_that_comes_further_is_kept_at(clock: Clock) -> None:
 
 def test_an_interrupt_says_what_goes_on(clock: Clock) -> None:
     """Also while nobody answers, and during a launch, which may have arrived."""
-    with pytest.raises(Interrupted, match="the run goes on: nsa-pod fetch"):
-        made().until_done(failing(KeyboardInterrupt()))
+    for interrupt, code in ((KeyboardInterrupt(), 130), (KeyboardInterrupt(signal.SIGTERM), 143)):
+        with pytest.raises(Interrupted, match="the run goes on: nsa-pod fetch") as said:
+            made().until_done(failing(interrupt))
+        assert said.value.exit_code == code
 
 
 def test_a_part_that_comes_further_each_time_is_never_given_up(clock: Clock) -> None:

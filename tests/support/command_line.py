@@ -6,7 +6,7 @@ import hashlib
 import sys
 from pathlib import Path
 
-from orchestrator.cli import main
+from orchestrator.__main__ import main
 from orchestrator.pod import bundle
 
 
