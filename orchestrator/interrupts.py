@@ -1,4 +1,4 @@
-"""What ends a command from outside, Ctrl-C, SIGTERM or a terminal that goes: each leaves as orderly, and says as much."""
+"""What ends a command from outside (Ctrl-C, SIGTERM, a terminal that goes), each as orderly, and saying as much."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_an_interrupt_while_modules_are_loaded_is_said_in_a_word(signum: int, gi
 @pytest.mark.process
 def test_what_was_begun_to_outlive_its_terminal_does(tmp_path: Path) -> None:
     """Under nohup SIGHUP is ignored, and stays so."""
-    code = "import os, signal; from orchestrator import interrupts; interrupts.heed(); os.kill(os.getpid(), signal.SIGHUP)"
+    code = "import os; from orchestrator import interrupts; interrupts.heed(); os.kill(os.getpid(), 1)"
     ignoring = partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)
     assert subprocess.run([sys.executable, "-c", code], preexec_fn=ignoring).returncode == 0
 
