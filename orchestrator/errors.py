@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
@@ -11,6 +12,11 @@ from orchestrator.shared.text import plain
 T = TypeVar("T")
 
 _LONGEST = 2000
+# What programs say, the agent with how much is free; GNU tar names the cause only if a write fails from its first byte.
+_FULL_DISK = re.compile(
+    r"(?:No space left on device|Disk quota exceeded)(?:.*\(([^()]* are free)\))?"
+    r"|tar: .*: Wrote only \d+ of \d+ bytes"
+)
 _MOST = 100
 
 
@@ -110,6 +116,18 @@ class NoShell(PodError):
 
 class PodFull(PodError):
     """The pod's disk takes nothing more."""
+
+    @classmethod
+    def of(cls, what: str, said: str) -> PodFull | None:
+        """The error of a pod that has no space left, if that is what was complained of."""
+        found = _FULL_DISK.search(said)
+        if not found:
+            return None
+        more = f"{found[1]}, not enough" if found[1] else "bytes or inodes"
+        return cls(
+            f"{what}: its disk is full ({more}): free some (nsa-pod prune --keep 1 --dry-run "
+            "says what can go), or set another `workdir`"
+        )
 
 
 class PodBusy(PodError):

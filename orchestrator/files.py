@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import struct
@@ -12,10 +11,9 @@ from pathlib import Path
 from typing import Protocol
 
 from orchestrator.errors import DiskError
-from orchestrator.shared import locks
+from orchestrator.shared import disk, locks
 from orchestrator.shared.files import digest_of
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 # What this process has hashed: identity of the file -> digest. A run with many files is read once, not three times.
 _hashed: dict[bytes, bytes] = {}
 
@@ -86,6 +84,7 @@ def on_this_disk(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as e:
-        if e.errno in _FULL:
-            raise DiskError(f"this machine's disk is full (bytes or inodes), and {path} cannot be written") from e
+        if e.errno in disk.FULL:
+            free = disk.room(e, str(path.parent))
+            raise DiskError(f"this machine's disk is full ({free}, not enough), and {path} cannot be written") from e
         raise DiskError(f"{path} cannot be written: {e.strerror or e}") from e

@@ -6,14 +6,13 @@ import difflib
 import re
 from collections.abc import Iterable
 
-from orchestrator.shared.text import count, indented, listing, plain, without_escapes
+from orchestrator.shared.text import LARGEST, count, indented, listing, plain, size, without_escapes
 
 __all__ = [
     "clock", "close_to", "count", "indented", "listing", "markdown", "nearest", "number", "plain", "printable",
     "seconds", "size",
 ]  # fmt: skip
 
-_LARGEST = 1e15  # NaN is not smaller either
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
 
 
@@ -43,7 +42,7 @@ def printable(text: str) -> str:
 
 def number(value: object) -> float | None:
     """The finite number that a pod wrote; None for anything else."""
-    return float(value) if type(value) in (int, float) and abs(value) < _LARGEST else None  # type: ignore[arg-type]
+    return float(value) if type(value) in (int, float) and abs(value) < LARGEST else None  # type: ignore[arg-type]
 
 
 def seconds(value: float | None) -> str:
@@ -64,13 +63,3 @@ def clock(value: float) -> str:
 def _minutes(value: float) -> str:
     minutes, rest = divmod(round(value), 60)
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def size(number: int) -> str:
-    """A number of bytes for people."""
-    value = float(min(number, _LARGEST))
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GiB"

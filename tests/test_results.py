@@ -88,6 +88,24 @@ def test_a_run_that_has_not_ended_is_never_green(tmp_path: Path, state: RunState
     assert ("had not ended when" in result.stages[1].reason) == (state == "running")
 
 
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [
+        (
+            "[Errno 28] No space left on device (0 B of 1.0 GiB are free)",
+            "full (0 B of 1.0 GiB are free, not enough): free",
+        ),
+        ("[Errno 30] Read-only file system", "ended: [Errno 30] Read-only file system; what ran"),
+        ("", "ended; what ran"),
+    ],
+)
+def test_a_disk_that_an_agent_died_of_is_said_and_stays_said(tmp_path: Path, refusal: str, said: str) -> None:
+    run, plan = make_run(tmp_path, {"a": True})
+    write_journal(run, plan, [], end=False)
+    result = run.settle(Seen("lost", refusal=refusal))
+    assert said in (result.error or "") and run.rejudge().error == result.error
+
+
 def test_a_finished_stage_list_without_the_run_s_end_is_not_green(tmp_path: Path) -> None:
     run, plan = make_run(tmp_path, {"a": True})
     write_journal(run, plan, [record(run, "a")], end=False)

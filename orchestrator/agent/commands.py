@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, List, Mapping
 
 from orchestrator.agent.holds import Hold
 from orchestrator.agent.host import umask
+from orchestrator.shared import disk
 from orchestrator.shared.answers import READY
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import write_atomically
@@ -39,7 +40,7 @@ def main(argv: List[str]) -> int:
     except Failure as e:
         return _say({"error": str(e)}, code=1)
     except OSError as e:
-        return _say({"error": f"{argv[0]}: {e}"}, code=1)
+        return _say({"error": f"{argv[0]}: {disk.told(e, _place(argv))}"}, code=1)
 
 
 def _probe(argv: List[str]) -> int:
@@ -177,7 +178,9 @@ def _read(path: Path, offset: int, limit: int) -> bytes:
 def _status(argv: List[str]) -> int:
     from orchestrator.agent.run.runs import state_of
 
-    return _say(state_of(Path(_parser("status", "run_dir").parse_args(argv).run_dir).absolute()))
+    run_dir = Path(_parser("status", "run_dir").parse_args(argv).run_dir).absolute()
+    found = state_of(run_dir)
+    return _say({**found, "refusal": disk.refusal(run_dir) if found["state"] == "lost" else ""})
 
 
 def _runs(argv: List[str]) -> int:
@@ -314,6 +317,11 @@ def _parser(name: str, *positionals: str) -> argparse.ArgumentParser:
     for positional in positionals:
         parser.add_argument(positional)
     return parser
+
+
+def _place(argv: List[str]) -> str:
+    """Where the command was at work: each is told of a place below the workdir."""
+    return next((argument for argument in argv if argument.startswith("/")), "/")
 
 
 def _directory(text: str) -> Path:

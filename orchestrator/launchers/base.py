@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from orchestrator.shared.answers import Holder, RunState
+from orchestrator.shared.answers import Holder, RunStatus
 from orchestrator.shared.plan import Plan
 
 Secrets = Mapping[str, Mapping[str, str]]
@@ -27,8 +27,8 @@ class Launcher(ABC):
         """Go on with a run whose agent died; PodError, with the reason, if that cannot be."""
 
     @abstractmethod
-    def state(self, run_id: str) -> RunState:
-        """running, ended or lost."""
+    def status(self, run_id: str) -> RunStatus:
+        """Whether it is running, ended or lost."""
 
     @abstractmethod
     def cancel(self, run_id: str, by: str, *, stolen: bool = False) -> float | None:

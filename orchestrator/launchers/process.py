@@ -10,7 +10,7 @@ from orchestrator.errors import PodBusy, PodError
 from orchestrator.launchers.base import Launcher, Secrets
 from orchestrator.plan.plan import to_json
 from orchestrator.pod.client import Agent
-from orchestrator.shared.answers import Cancelling, Held, Holder, Killed, Launched, RunState, RunStatus, Tidied
+from orchestrator.shared.answers import Cancelling, Held, Holder, Killed, Launched, RunStatus, Tidied
 from orchestrator.shared.plan import Plan
 from orchestrator.text import plain, size
 from orchestrator.transports.limits import COMMAND_LIMIT_S
@@ -43,8 +43,8 @@ class ProcessLauncher(Launcher):
     def resume(self, run_id: str, by: str, secrets: Secrets) -> None:
         self._launch(secrets, self.agent.run_directory(run_id), "--resume-by", by)
 
-    def state(self, run_id: str) -> RunState:
-        return self._status(self.agent.run_directory(run_id))["state"]
+    def status(self, run_id: str) -> RunStatus:
+        return self._status(self.agent.run_directory(run_id))
 
     def cancel(self, run_id: str, by: str, *, stolen: bool = False) -> float | None:
         how = ("--by", by, *(["--stolen"] if stolen else []))

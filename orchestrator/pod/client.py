@@ -23,7 +23,7 @@ from orchestrator.shared.answers import READY, Holder, Runs, RunSummary, StageOu
 from orchestrator.shared.schema import first_error
 from orchestrator.text import plain
 from orchestrator.told import TooMuch, told
-from orchestrator.transports.base import Channel, Completed, Transport, full_disk
+from orchestrator.transports.base import Channel, Completed, Transport
 from orchestrator.transports.limits import COMMAND_LIMIT_S
 
 T = TypeVar("T")
@@ -156,7 +156,7 @@ class Agent:
 
     def _refusal(self, command: str, answer: Mapping[str, Any]) -> PodError:
         what, sentence = f"pod {self.pod.name!r}", plain(answer.get("error", f"{command} failed"))
-        return full_disk(what, sentence.encode()) or PodError(f"{what}: {sentence}")
+        return PodFull.of(what, sentence) or PodError(f"{what}: {sentence}")
 
     def busy(self, holder: Holder) -> PodBusy:
         """The error that names who holds the pod, and the three ways on."""

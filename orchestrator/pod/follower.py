@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from orchestrator.errors import DiskError, IntegrityError
+from orchestrator.errors import IntegrityError
 from orchestrator.pod.client import Agent, Tail
 from orchestrator.pod.download import Downloader, Quota
 from orchestrator.pod.retry import Connect, Retry
 from orchestrator.results import Seen
-from orchestrator.shared.answers import RunState
+from orchestrator.shared.answers import RunState, RunStatus
 from orchestrator.shared.events import Event
 from orchestrator.store.journal_copy import JournalCopy
 from orchestrator.store.run_directory import RunDirectory
-from orchestrator.text import size
+from orchestrator.text import plain, size
 from orchestrator.told import told
 from orchestrator.ui import Progress
 
@@ -33,15 +33,16 @@ _HALF_LINE_S = 300.0
 
 @dataclass
 class Follower:
-    """Follows one run; `state_of` asks over a connection whether it goes on, ended, or lost its agent."""
+    """Follows one run; `status_of` asks over a connection whether it goes on, ended, or lost its agent."""
 
     connect: Connect
     run: RunDirectory
     progress: Progress
     quota: Quota
-    state_of: Callable[[Agent], RunState]
+    status_of: Callable[[Agent], RunStatus]
     wait: bool = True
     _half_since: float | None = field(default=None, init=False)
+    _refusal: str = field(default="", init=False)
 
     def follow(self, agent: Agent | None = None) -> Seen:
         """Bring home all there is and, with `wait`, what comes until the run ends or its agent is found dead.
@@ -54,16 +55,13 @@ class Follower:
         retry = Retry(
             self.connect, self.progress, "the run goes on", f"nsa-pod follow {which}, or nsa-pod cancel {which}"
         )
-        try:
-            return retry.until_done(lambda there: self._follow_on(there, retry.advance), agent)
-        except DiskError as e:
-            raise DiskError(f"{e}; nothing is lost on the pod: nsa-pod fetch {which}") from e
+        return retry.until_done(lambda there: self._follow_on(there, retry.advance), agent)
 
     def _follow_on(self, agent: Agent, advance: Callable[[], None]) -> Seen:
         downloader, copy = Downloader.of(self.run, self.quota, advance), JournalCopy(self.run.journal_file)
         state = self._bring(agent, downloader, copy, advance)
         agent.let_go()
-        return Seen(state, downloader.refused, downloader.left, copy.seen)
+        return Seen(state, downloader.refused, downloader.left, copy.seen, self._refusal)
 
     def _bring(self, agent: Agent, downloader: Downloader, copy: JournalCopy, advance: Callable[[], None]) -> RunState:
         """Read the journal on and fetch what it names: evidence at once, the rest when all of it is read."""
@@ -102,7 +100,8 @@ class Follower:
                 return state
             if self.wait and tail.goes_on and time.monotonic() - asked < _ASK_S:
                 continue
-            state, asked = self.state_of(agent), time.monotonic()
+            status, asked = self.status_of(agent), time.monotonic()
+            state, self._refusal = status["state"], plain(status.get("refusal", ""))
             advance()
             if state == "running" and not self.wait:
                 return state

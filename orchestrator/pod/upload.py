@@ -8,10 +8,10 @@ import zlib
 from collections.abc import Sequence
 from contextlib import closing
 
-from orchestrator.errors import CommandTimeout, ContactLost, PodError, Unreachable
+from orchestrator.errors import CommandTimeout, ContactLost, PodError, PodFull, Unreachable
 from orchestrator.pod.patience import Patience
 from orchestrator.text import plain
-from orchestrator.transports.base import Transport, full_disk
+from orchestrator.transports.base import Transport
 from orchestrator.transports.limits import FIRST_LINE_LIMIT_S, Pace
 
 # Its arguments: the file, the SHA-256 of its content, the bytes that this has compressed. It says how many of those are
@@ -123,7 +123,7 @@ class _Receiver:
         data = self._channel.receive(limit)
         if data is None:
             said = self._channel.complaint()
-            raise full_disk(self._what, said.encode()) or PodError(f"{self._what}: cannot write {self._remote}: {said}")
+            raise PodFull.of(self._what, said) or PodError(f"{self._what}: cannot write {self._remote}: {said}")
         self._said += data
         if len(self._said) > _LONGEST_LINE:
             raise PodError(f"{self._what}: cannot write {self._remote}: it says more than it was asked for")

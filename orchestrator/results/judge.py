@@ -9,7 +9,7 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
-from orchestrator.errors import IntegrityError
+from orchestrator.errors import IntegrityError, PodFull
 from orchestrator.files import is_regular, sha256
 from orchestrator.plan.plan import read_plan
 from orchestrator.results import causes, notes
@@ -39,20 +39,21 @@ class Seen:
 
     `state` is what the pod said last; `refused` is what the pod offered and was not allowed to send, as sentences;
     `left` are the files that the laptop's limits keep on the pod; `journal_bytes` says how much of the journal counts
-    (None: all of it).
+    (None: all of it); `refusal` is why the disk of a pod whose agent died takes nothing more.
     """
 
     state: RunState
     refused: Sequence[str] = ()
     left: Collection[str] = ()
     journal_bytes: int | None = None
+    refusal: str = ""
 
 
 def judge(directory: Path, seen: Seen, *, path: str, plan_from: PlanSource = "laptop") -> Result:
     """Judge the run in `directory`, which the result names `path`."""
     plan = read_plan((directory / "plan.json").read_text(errors="replace"), str(directory / "plan.json"))
     events = read_events(directory, seen.journal_bytes, _Judged(directory / "journal.jsonl"))
-    error = _run_error(plan, events, seen.state)
+    error = _run_error(plan, events, seen)
     ended_early = _ended_early(plan, events)
     resumed = sum(event["event"] == "run_resumed" for event in events)
     ended = any(event["event"] == "run_ended" for event in events)
@@ -267,7 +268,7 @@ def _strays(events: Sequence[Event]) -> str:
     return "processes were known by their group only" if by_group else ""
 
 
-def _run_error(plan: Plan, events: Sequence[Event], state: RunState) -> str | None:
+def _run_error(plan: Plan, events: Sequence[Event], seen: Seen) -> str | None:
     started = next((e for e in events if e["event"] == "run_started"), None)
     if started and started.get("run_id") != plan["run_id"]:
         return f"the journal is of run {plain(started.get('run_id'))}, not of {plan['run_id']}"
@@ -275,17 +276,23 @@ def _run_error(plan: Plan, events: Sequence[Event], state: RunState) -> str | No
         return f"the journal has format {plain(started.get('format'))}, its plan {plan['format']}"
     broken = next((e for e in events if e["event"] == "agent_error"), None)
     if broken:
-        return f"the agent failed on the pod: {plain(broken.get('error'))}"
-    if state == "ended" and not any(e["event"] == "run_ended" for e in events):
+        return f"the agent failed on the pod: {_of_the_disk(plan, plain(broken.get('error')))}"
+    if seen.state == "ended" and not any(e["event"] == "run_ended" for e in events):
         return "the pod says that the run ended, its journal does not"
-    if state == "lost" and not events:
+    if seen.state == "lost" and not events:
         return "the run never began: its launch failed, or its agent died at once; start a new one"
-    if state == "lost":
+    if seen.state == "lost":
+        why = f": {_of_the_disk(plan, seen.refusal)}" if seen.refusal else ""
         return (
-            "the agent died before the run ended; what ran until then is below: nsa-pod validate "
+            f"the agent died before the run ended{why}; what ran until then is below: nsa-pod validate "
             f"--pod {plan['pod']} --resume {plan['run_id']} goes on with it"
         )
     return _mixed(events)
+
+
+def _of_the_disk(plan: Plan, said: str) -> str:
+    """What the pod said, and what to do where that is of its disk."""
+    return str(PodFull.of(f"pod {plan['pod']!r}", said) or said)
 
 
 def _mixed(events: Sequence[Event]) -> str | None:

@@ -139,9 +139,15 @@ class Launched(_Launched, total=False):
     tidied: Tidied
 
 
-class RunStatus(TypedDict):
+class _RunStatus(TypedDict):
     state: RunState
     bytes: int
+
+
+class RunStatus(_RunStatus, total=False):
+    """How far a run is; of a lost one, why the pod's disk takes nothing more (`refusal`), if that is so."""
+
+    refusal: str
 
 
 class StageOutput(TypedDict):

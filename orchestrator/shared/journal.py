@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import io
 import json
@@ -13,6 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Callable, Iterable, List
 
+from orchestrator.shared import disk
 from orchestrator.shared.events import Event, Written
 
 GENESIS = "0" * 64
@@ -95,7 +95,7 @@ class Journal:
         try:
             self._write_all(line)
         except OSError as e:
-            if e.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if e.errno not in disk.FULL:
                 raise
             self._release_reserve()
             self._write_all(line)

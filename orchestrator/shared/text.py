@@ -17,6 +17,8 @@ _NO_START = re.compile(rb"(?:Syntax|Indentation|Tab)Error: |Fatal Python error: 
 _LOG_LINE = re.compile(rb".*\b(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b")
 _READER_LEFT = b"BrokenPipeError"
 _LONGEST_LINE = 1 << 20
+LARGEST = 1e15
+"""Of what is shown as a number; NaN is not smaller either."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 
@@ -111,3 +113,13 @@ def alternatives(names: Iterable[str]) -> str:
 def count(number: int, noun: str) -> str:
     """'1 test', '2 tests'."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def size(number: int) -> str:
+    """A number of bytes for people."""
+    value = float(min(number, LARGEST))
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"

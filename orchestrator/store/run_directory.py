@@ -37,6 +37,7 @@ class _Manifest(BaseModel):
     state: RunState
     refused: list[str] = []
     left: list[str] = []
+    refusal: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ class RunDirectory:
             "state": seen.state,
             "refused": list(seen.refused),
             "left": sorted(seen.left),
+            "refusal": seen.refusal,
         }
         return _manifest(head, self._files())
 
@@ -118,7 +120,7 @@ class RunDirectory:
         if not file.exists():
             return Seen("running")
         found = _Manifest.model_validate_json(file.read_bytes())
-        return Seen(found.state, found.refused, found.left)
+        return Seen(found.state, found.refused, found.left, refusal=found.refusal)
 
     def _judge(self, seen: Seen) -> Result:
         source: PlanSource = "laptop" if self._was_launched_here() else "pod"

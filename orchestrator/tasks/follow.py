@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.config.inventory import Pod
-from orchestrator.errors import InputError, IntegrityError, PodError
+from orchestrator.errors import DiskError, InputError, IntegrityError, PodError
 from orchestrator.git.repository import Repository
 from orchestrator.launchers import launcher_of
 from orchestrator.plan.plan import read_plan
@@ -62,10 +62,13 @@ def bring_home(session: PodSession, agent: Agent, run: RunDirectory, *, wait: bo
         run,
         session.progress,
         quota_of(session.pod),
-        lambda there: launcher_of(there).state(run.path.name),
+        lambda there: launcher_of(there).status(run.path.name),
         wait,
     )
-    return run.settle(follower.follow(agent))
+    try:
+        return run.settle(follower.follow(agent))
+    except DiskError as e:
+        raise DiskError(f"{e}; nothing is lost on the pod: nsa-pod fetch --pod {plan['pod']} {run.path.name}") from e
 
 
 def _named(agent: Agent, run: str) -> str:

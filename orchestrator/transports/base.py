@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -17,8 +16,6 @@ from orchestrator.files import Writer
 from orchestrator.text import plain
 from orchestrator.transports.limits import COMMAND_LIMIT_S, SILENCE_LIMIT_S, STDERR_KEPT
 
-# GNU tar names the cause only if a write fails from its first byte on.
-_FULL_DISK = re.compile(rb"No space left on device|Disk quota exceeded|tar: .*: Wrote only \d+ of \d+ bytes")
 # A connection that breaks is an early end of input to the remote shell, so the size decides whether the rename happens.
 _PUT = """\
 mkdir -p "$(dirname "$1")" && cat > "$1.$$" && [ "$(wc -c < "$1.$$")" -eq "$2" ] && mv -f "$1.$$" "$1" && exit 0
@@ -162,15 +159,5 @@ class Transport(ABC):
         """Write a small file aside and rename it, so that it is never seen in part."""
         done = self.run(["sh", "-c", _PUT, "sh", remote, str(len(data))], input=data)
         if done.exit_code != 0:
-            full = full_disk(f"pod {self.pod.name!r}", done.stderr)
+            full = PodFull.of(f"pod {self.pod.name!r}", done.stderr.decode(errors="replace"))
             raise full or PodError(f"pod {self.pod.name!r}: cannot write {remote}: {done.complaint()}")
-
-
-def full_disk(what: str, stderr: bytes) -> PodFull | None:
-    """The error for a pod that has no space left, if that is what a command complained about."""
-    if _FULL_DISK.search(stderr):
-        return PodFull(
-            f"{what}: its disk is full (bytes or inodes): free some (nsa-pod prune --keep 1 --dry-run says what "
-            "can go), or set another `workdir`"
-        )
-    return None

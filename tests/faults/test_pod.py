@@ -170,7 +170,7 @@ def free(workdir: Path) -> None:
 
 @pytest.mark.slow
 def test_a_stage_that_fills_the_pods_disk(small_disk: Callable[..., Path], tmp_path: Path) -> None:
-    workdir = small_disk("disk", "size=8m") / "workdir"
+    workdir = small_disk("disk", "size=16m") / "workdir"
     project = disk_project(workdir, tmp_path)
     first, last = runs.said("first", "print(1)"), runs.said("last", "print(3)")
     project.commit(runs.files(first, runs.said("fill", FILL), last))
@@ -181,10 +181,25 @@ def test_a_stage_that_fills_the_pods_disk(small_disk: Callable[..., Path], tmp_p
     assert world.events_of(workdir / "runs" / result["run_id"])[-1]["event"] == "run_ended"
     fill(workdir / "runs" / result["run_id"] / "artifacts/further")
     full = validate(project)
-    assert full.exit_code == 4 and "disk is full" in full.json["error"], full.stderr
+    assert full.exit_code == 4 and "disk is full (0 B of 16.0 MiB" in full.json["error"], full.stderr
     free(workdir)
     project.commit(runs.files(first, last))
     runs.check(project, workdir, validate(project), "passed", "passed", "passed")
+
+
+@pytest.mark.slow
+def test_stages_that_take_the_journals_reserve_too(small_disk: Callable[..., Path], tmp_path: Path) -> None:
+    """The agent cannot even write that it ends: what it died of is found out when somebody asks for it."""
+    workdir = small_disk("disk", "size=16m") / "workdir"
+    project = disk_project(workdir, tmp_path)
+    fills = [runs.said(f"fill{number}", FILL.replace("/fill'", f"/f{number}'")) for number in range(4)]
+    project.commit(runs.files(*fills))
+    outcome = validate(project)
+    assert (outcome.exit_code, outcome.json["state"]) == (4, "lost"), outcome.stderr
+    assert "died before the run ended: pod 'p': its disk is full (0 B of 16.0 MiB" in outcome.json["error"]
+    free(workdir)
+    project.commit(runs.files(runs.said("last", "print(3)")))
+    runs.check(project, workdir, validate(project), "passed", "passed")
 
 
 @pytest.mark.slow

@@ -385,7 +385,7 @@ def test_answers_of_a_hostile_agent(amount: int) -> None:
         sentence_or(lambda: install_agent(agent.transport))
         sentence_or(agent.runs)
         launcher = launcher_of(agent)
-        sentence_or(lambda: launcher.state("r"))
+        sentence_or(lambda: launcher.status("r"))
         sentence_or(lambda: launcher.cancel("r", "me"))
         sentence_or(lambda: launcher.end("r"))
         sentence_or(lambda: held_by(launcher.holder() or {"dead": True}))

@@ -9,7 +9,6 @@ content of its files as `git cat-file --batch` writes it. The laptop makes the s
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import secrets
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from orchestrator.agent.git.pristine import Known, Pristine, Wanted, adopt
-from orchestrator.shared import tree
+from orchestrator.shared import disk, tree
 from orchestrator.shared.answers import TreeChange
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import folders_of, identity
@@ -36,7 +35,6 @@ _PIECE = 1 << 16
 _LONGEST_CHANGE = 256 << 20
 _LONGEST_HEAD = 128
 _AFTER = b"\n"  # what git writes after a content
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _EndedEarly(Failure):
@@ -86,7 +84,7 @@ class Incoming:
                 self._drop()
                 raise Failure(f"the commit has two paths that are one on the pod's file system: {e.filename}") from e
             except OSError as e:
-                if e.errno in _FULL:
+                if e.errno in disk.FULL:
                     self._drop()
                 raise
             except Failure:

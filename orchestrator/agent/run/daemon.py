@@ -17,6 +17,7 @@ from orchestrator.agent.run import lock, run
 from orchestrator.agent.run.reaper import end_marked
 from orchestrator.agent.run.runs import living_agent
 from orchestrator.agent.run.secret_values import Values
+from orchestrator.shared import disk
 from orchestrator.shared import plan as plans
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import write_atomically
@@ -103,7 +104,6 @@ def _detach(run_dir: Path, report: int, secrets: Values, resumed_by: str | None,
     try:
         os.setsid()
         if os.fork() == 0:
-            _redirect(run_dir / "agent.log")
             os.chdir("/")
             _run_reporting(run_dir, report, secrets, resumed_by, arrival)
         code = 0
@@ -127,14 +127,16 @@ def _run_reporting(run_dir: Path, report: int, secrets: Values, resumed_by: str 
         answer({"pid": os.getpid(), "run_id": run_dir.name, "dead": dead, **({"tidied": tidied} if tidied else {})})
 
     try:
+        _redirect(run_dir / "agent.log")
         run.execute(run_dir, began, secrets, resumed_by)
     except lock.Busy as e:
         answer({"error": str(e), "busy": e.holder})
     except Failure as e:
         answer({"error": str(e)})
     except BaseException as e:
-        traceback.print_exc()  # into agent.log: the journal may not be there, or the disk be full
-        answer({"error": f"the agent cannot start: {e}"})
+        said = disk.told(e, run_dir) if isinstance(e, OSError) else str(e)
+        answer({"error": f"the agent cannot start: {said}"})
+        traceback.print_exc()  # into agent.log: the journal may not be there
         raise
 
 

@@ -30,6 +30,7 @@ from orchestrator.agent.run.sabotage import Sabotage, kept_output
 from orchestrator.agent.run.secret_values import Secrets
 from orchestrator.agent.run.supervise import CannotStart, Command, Ending, Limits, Supervisor
 from orchestrator.agent.run.variables import inherited
+from orchestrator.shared import disk
 from orchestrator.shared.events import Output, StageEnded, StageFiles, StageStarted, Tested
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import walk
@@ -116,7 +117,7 @@ class Executor:
         try:
             ground.injection.renew()
         except OSError as e:
-            return f"{_NO_PLACE}{e}"
+            return f"{_NO_PLACE}{disk.told(e, ground.places.run_dir)}"
         return None
 
     def _why_blocked(self, stage: Stage, command: Command) -> str | None:
@@ -148,7 +149,7 @@ class Executor:
             self._prepare_places(stage, command)
             self._sabotage[stage.get("beside", "")].begin(stage)
         except OSError as e:  # the disk is full, say
-            raise CannotStart(f"{_NO_PLACE}{e}") from e
+            raise CannotStart(f"{_NO_PLACE}{disk.told(e, self._places.run_dir)}") from e
         limits = stage["limits"]
         self._ground(stage).workspace.begin()
         self._journal.append(

@@ -27,8 +27,8 @@ from orchestrator.agent.run.ground import Ground
 from orchestrator.agent.run.lock import Lock
 from orchestrator.agent.run.reaper import Reaper
 from orchestrator.agent.run.supervise import Supervisor
+from orchestrator.shared import disk, tree
 from orchestrator.shared import plan as plans
-from orchestrator.shared import tree
 from orchestrator.shared.events import (
     AgentError,
     Beginning,
@@ -233,7 +233,7 @@ def _run_and_record(run: _Run, journal: Journal, prepare: Callable[[], _Ready], 
         journal.append(AgentError(event="agent_error", error=str(e), traceback=""))
         reason = "agent error"
     except Exception as e:  # whatever it is, the run must say that it ended, and why
-        error = f"{type(e).__name__}: {e}"
+        error = f"{type(e).__name__}: {disk.told(e, run.places.workdir) if isinstance(e, OSError) else e}"
         journal.append(AgentError(event="agent_error", error=error, traceback=traceback.format_exc()))
         reason = "agent error"
     journal.append(RunEnded(event="run_ended", reason=reason))
