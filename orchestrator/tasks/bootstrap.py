@@ -252,7 +252,7 @@ class _Watch:
 
     def to_end(self) -> BuildProgress:
         """{"state": "built" | "failed" | "lost", ...}"""
-        retry = again(self.agent, self.progress, "the build goes on", "bootstrap again joins it")
+        retry = again(self.agent, self.progress, "the build goes on", "the same command, or bootstrap, joins it")
         return retry.until_done(lambda agent: self._follow(agent, retry.advance), self.agent)
 
     def _follow(self, agent: Agent, advance: Callable[[], None]) -> BuildProgress:

@@ -26,6 +26,7 @@ _PYTEST_CODES = {
     4: "pytest could not begin",
     5: "pytest collected no test",
 }
+_INTERNAL = "INTERNALERROR> "
 _SIGNALS = {"SIGKILL": " (by a person, or by the kernel where memory has run out)", "SIGSEGV": " (segmentation fault)"}
 _DUMP = re.compile(r"^(?:Fatal Python error: |(?:Current thread|Thread) 0x.*most recent call first)")
 # Frames that tell nothing of the stage: of the agent's own modules, of Python's import system, of pytest.
@@ -63,10 +64,9 @@ def during(case: Case) -> str:
 
 
 def raised(case: Case) -> Optional[Raised]:
-    """The exception that a stage without a pytest session has printed last."""
-    if case.session.started:
-        return None
-    found = (printed(text, case.run.directory.name) for text in case.ends.values())
+    """The exception that a stage without a pytest session has printed last, or the one that ended the session."""
+    told = (text for text in case.ends.values() if not case.session.started or _INTERNAL in text)
+    found = (printed(text, case.run.directory.name) for text in told)
     return next((exception for exception in found if exception), None)
 
 

@@ -172,7 +172,7 @@ def _crashed(case: Case) -> Optional[str]:
 
 
 def _failed(case: Case) -> Optional[str]:
-    return tests.failures(case) or endings.by_exit_code(case)
+    return tests.failures(case) or endings.by_exit_code(case) or tests.failures_in_junit(case)
 
 
 def _unmet(case: Case) -> Optional[str]:

@@ -236,12 +236,15 @@ def unchecked(case: Case) -> Iterator[Optional[str]]:
 
 
 def failures(case: Case) -> Optional[str]:
-    """The first failure that pytest, or its JUnit file, reports."""
+    """The first failure that pytest reports."""
     found = found_failures.summary(case.session)
     if found:
         return found
-    for reason in case.session.lost:
-        return f"after the last test {reason}"
+    return next((f"after the last test {reason}" for reason in case.session.lost), None)
+
+
+def failures_in_junit(case: Case) -> Optional[str]:
+    """How many its JUnit file holds."""
     wrong = [c for c in case.sessions.junit if c.outcome in ("failed", "error")]
     return f"junit.xml holds {count(len(wrong), 'failure')}" if wrong else None
 

@@ -145,6 +145,14 @@ def test_exit_codes_in_words(tmp_path: Path, code: int, stderr: str, reason: str
     assert (found.status, found.reason) == ("failed", reason)
 
 
+def test_what_broke_a_session_is_its_reason(tmp_path: Path) -> None:
+    """Also where pytest writes a JUnit file of one failure, called `internal`."""
+    text = "".join(f"INTERNALERROR> {line}\n" for line in TRACEBACK.splitlines())
+    session = json.dumps({"event": "start"}) + "\n"
+    found = judged(tmp_path, pytest_stage("s", "t.py"), {"exit_code": 3}, events=session, stdout=text)
+    assert found.reason == "exit code 3: ValueError: bad shape (core/b.py line 2)"
+
+
 def test_a_signal_names_the_test_that_it_ended(tmp_path: Path) -> None:
     lines = [{"event": "start"}, *phases("t.py::test_a", ("setup", "passed"))]
     text = "".join(json.dumps(line) + "\n" for line in lines)

@@ -191,9 +191,10 @@ def _allowed(size: float, rtol: Any, atol: Any) -> float:
 
 
 def _storage(tensor: Any) -> Any:
-    """What tells whether two are the same memory."""
+    """What tells whether two are the same memory; None of a tensor that has none (one that wraps others, say)."""
     if hasattr(tensor, "data_ptr"):
-        return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), str(tensor.dtype)
+        place = tensor.data_ptr()
+        return (place, tuple(tensor.shape), tensor.stride(), str(tensor.dtype)) if place else None
     interface = getattr(tensor, "__array_interface__", None)
     return interface and (interface["data"], interface["shape"], interface["strides"], interface["typestr"])
 

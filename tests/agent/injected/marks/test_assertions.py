@@ -370,6 +370,21 @@ def test_vacuous_numbers(left: object, right: object, options: dict[str, Any], w
     assert (found is None) if why is None else (found is not None and why in found)
 
 
+class Wrapper:
+    """As a tensor subclass that wraps others: of a shape, and without memory of its own."""
+
+    shape, dtype = (2, 2), "float32"
+
+    def data_ptr(self) -> int:
+        return 0
+
+
+def test_two_that_have_no_memory_are_not_one() -> None:
+    one = Wrapper()
+    assert why_vacuous(one, Wrapper()) is None
+    assert why_vacuous(one, one) == "a tensor is compared with itself"
+
+
 def test_vacuous_arrays() -> None:
     ones, nan = np.ones(3), np.full(3, np.nan)
     assert why_vacuous(ones, ones) == why_vacuous(ones, ones[:]) == "a tensor is compared with itself"
