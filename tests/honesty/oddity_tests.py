@@ -74,6 +74,14 @@ ADDS = """
         first = items[0]
         items.append(type(first).from_parent(first.parent, name="test_added", callobj=first.obj))
 """
+CLOSES_WHOLESALE = """
+    import os
+    def test_a():
+        os.closerange(20, 256)
+        assert os.getpid()
+    def test_b(tmp_path):
+        assert list(tmp_path.iterdir()) == []
+"""
 CACHED = """
     def test_a(pytestconfig, cache):
         cache.set("odd/figure", 3)
@@ -812,6 +820,7 @@ STYLES = [
     _tests("odd_classes", "mixins, abstract bases, nested classes, helpers with __init__", INHERITED),
     _tests("odd_generated", "tests that a loop makes", GENERATED),
     _tests("odd_streams", "streams, hooks and paths replaced for a while", CLOSES),
+    _tests("odd_closes_wholesale", "a test closes all files that it does not know of", CLOSES_WHOLESALE, "-s"),
     _tests("odd_logged", "exceptions that are logged", LOGS),
     _tests("odd_import_skips", "conditions of skips that do not hold", IMPORT_SKIPS),
     _tests("odd_decorated", "decorated tests, stacked parameters, an alias", STACKED),

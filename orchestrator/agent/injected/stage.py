@@ -16,7 +16,8 @@ FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(str(sys.modules[_PACKAG
 """Around this package, not where it leads to: what the agent brings into a stage's processes."""
 FILE = "stage"
 """In that folder: lines of `key=value`, a key may come again."""
-HIGH_FD = 100
+HIGH_FDS = (300, 100)
+"""Beyond what programs and tests close wholesale (`os.closerange(3, 256)`), where the process may have as many."""
 MARK = "NSA_POD_RUN"
 """In every stage's environment variables; processes that carry a run's mark are that run's, whoever their parent is."""
 TEST_VARIABLE = "NSA_POD_TEST"
@@ -159,7 +160,7 @@ def moved_up(fd: int) -> int:
     import fcntl
 
     try:
-        for least in (HIGH_FD, 3):
+        for least in (*HIGH_FDS, 3):
             try:
                 return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, least)
             except OSError:

@@ -6,7 +6,7 @@ import os
 import time
 from os import getpid, write  # bound here: a test may have replaced them when it is reported
 
-from ..stage import encoded
+from ..stage import encoded, moved_up
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ class Events:
     """Writes to `fd`, for the process that it was made in."""
 
     def __init__(self, fd: int) -> None:
-        os.set_inheritable(fd, False)
-        self._fd = fd
+        self._fd = moved_up(fd)
         self._pid = getpid()
         self._held: list[str] = []
 

@@ -13,7 +13,6 @@ from sys import _getframe  # bound here, as in `hooks`
 from ..checks.pending import Pending, hold, retrieve
 from ..frames import drops_result, is_of, outside
 from ..hooks import Attribute, as_named, compile_by, replace, watch
-from ..stage import moved_up
 from .events import Events, file_of_its_own
 from .unittests import Unittests, returned
 
@@ -127,7 +126,7 @@ class OtherRunners:
             self._session, self._known, self._lock = None, set(), allocate_lock()
         with self._lock:
             if self._session is None:
-                self._session = Events(moved_up(file_of_its_own(self._folder, RUNNER)))
+                self._session = Events(file_of_its_own(self._folder, RUNNER))
                 self._session.hold("start", runner=RUNNER, optimize=sys.flags.optimize, bare=self._is_bare)
             if id_ not in self._known:
                 self._known.add(id_)
