@@ -47,6 +47,8 @@ SELECTED = {
     "one-token": Problem(SMALL, tokens=1, group_size=8, dk=64, dv=64),
     "group-of-3": Problem(WIDE, tokens=61, batch=2, kv_heads=2, group_size=3, dk=64, dv=128),
     "packed-of-4": Problem(SMALL, lengths=(0, 13, 1, 0, 39), kv_heads=2, group_size=4, dk=128, dv=64),
+    "wider-keys": Problem(SMALL, tokens=41, batch=2, group_size=8, dk=192, dv=128),
+    "group-of-40": Problem(WIDE, tokens=7, batch=3, group_size=40, dk=64, dv=64),
 }
 if DEVICE == "cuda":  # several of its tiles
     SELECTED |= {
@@ -55,6 +57,7 @@ if DEVICE == "cuda":  # several of its tiles
         "long-packed": Problem(replace(WIDE, l_sel=64), lengths=(300, 0, 45, 260), group_size=8, dk=128, dv=64),
         "long-of-4": Problem(replace(WIDE, l_sel=64), tokens=1301, kv_heads=3, group_size=4, dk=128, dv=128),
         "long-of-2": Problem(replace(WIDE, l_sel=64), tokens=801, batch=2, group_size=2, dk=64, dv=64),
+        "long-wider-keys": Problem(replace(WIDE, l_sel=64), tokens=1301, kv_heads=2, group_size=16, dk=192, dv=128),
     }
     CASES |= {
         "long": Problem(SMALL, tokens=701, kv_heads=2, group_size=16, dk=128, dv=128),
@@ -82,7 +85,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Run, int]]]:
         monkeypatch.setattr(hopper, "INTERPRETER", "sm_90")
         monkeypatch.setattr(fused, "lacking", lambda: None)
         monkeypatch.setattr(fused, "_tile", lambda q: fused.Tile(32, 16, 1, 2))
-        monkeypatch.setattr(fused_selected, "TILE", fused.Tile(32, 16, 1, 2))
+        monkeypatch.setattr(fused_selected, "TILES", dict.fromkeys(fused_selected.TILES, fused.Tile(64, 16, 1, 2)))
         hopper._name_of.cache_clear()
     for module, twin in ((fused, fused_twin.launch), (fused_selected, fused_twin.launch_selected)):
         launch = twin if DEVICE == "cpu" else module._launcher()
@@ -379,7 +382,7 @@ def test_routing_explains_it() -> None:
     assert said[64, 0] == ""
     assert ways[64, 1].decisions["selected"].gradient == "one kernel for dq, dk and dv"
     few = explain_routing(SMALL, **{**shape, "kv_heads": 64}, dk=64, needs_grad=True).decisions["attention"].gradient
-    apart = "of the selected branch dq apart from dk and dv: the group size is 1, not 2 to 32"
+    apart = "of the selected branch dq apart from dk and dv: the group size is 1, not 2 to 64"
     assert few == f"one kernel for dq, dk and dv; {apart}"
     assert f"gradient: {said[96, 1]}" in str(ways[96, 1])
 
@@ -390,13 +393,15 @@ def test_chunks_grow_with_the_root_of_the_queries() -> None:
     assert [fused_selected.chunk_of(65536, rows) for rows in (2, 8, 32)] == [16384, 4096, 1024]
 
 
-@pytest.mark.parametrize("change", [{"dk": 192}, {"group": 1}, {"group": 33}, {"deterministic": True}])
+@pytest.mark.parametrize(
+    "change", [{"dk": 96}, {"group": 1}, {"group": 65}, {"deterministic": True}, {"dk": 192, "group": 4}]
+)
 def test_what_does_not_fit_the_selected_branch_has_a_reason(
     change: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fused, "lacking", lambda: None)
     assert fused_selected.against(**FITTING) is None  # type: ignore[arg-type]
-    (fact,) = change.values()
+    *_, fact = change.values()
     assert str(fact) in (fused_selected.against(**{**FITTING, **change}) or "")  # type: ignore[arg-type]
 
 

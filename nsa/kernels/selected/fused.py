@@ -18,7 +18,7 @@ from torch import Tensor
 
 from nsa.config import NSAConfig
 from nsa.kernels.common.backward_preprocess import backward_preprocess
-from nsa.kernels.common.sizes import cdiv, next_power_of_2, pad_group, rows_last
+from nsa.kernels.common.sizes import cdiv, next_power_of_2, pad_group, rows_last, split_dim
 from nsa.kernels.common.split_reduce import reduce_splits
 from nsa.kernels.ranges import fused
 from nsa.kernels.ranges.key_ranges import Borders
@@ -27,15 +27,16 @@ from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.inverted_index import Places, Segments
 from nsa.kernels.tuning.lookup import Tile
 
-TILE = Tile(32, 64, 8, 4)
-"""Of the two warpgroups that compute, which take 32 rows each in turn; stages are tiles loaded ahead."""
+TILES = {64: Tile(64, 64, 8, 4), 128: Tile(64, 64, 8, 3), 192: Tile(64, 64, 8, 2)}
+"""By Dk, of the two warpgroups that compute; stages are tiles of queries loaded ahead. It is what the registers and the
+shared memory hold."""
 
-ROWS = (2, 32)
+ROWS = (2, 64)
 """Of a query, at least and at most, with those that fill them up to a power of two: a tile holds them, and dq takes a
 box of TMA for each query."""
 
-SIZES = (64, 128)
-"""Dk and Dv."""
+BOX = 8
+"""Rows of a query that are a box of TMA, at least; fewer are copied one by one."""
 
 SEGMENT_ROWS = 4096
 """Rows of queries in a segment: even work, and enough for the keys that a program loads and the sums that it adds."""
@@ -50,10 +51,12 @@ SMALLEST_CHUNK = 16384
 def against(target: str, dtype: torch.dtype, dk: int, dv: int, group: int, deterministic: bool) -> str | None:
     """Why the gradient takes the other kernels: a sentence, or None; as `ranges.fused.against`."""
     reason = fused.against(target, dtype, dk, dv, group, deterministic)
-    if reason is None and dk not in SIZES:
-        return f"head dimension {dk} is not among {', '.join(map(str, SIZES))}"
+    if reason is None and dk not in TILES:
+        return f"head dimension {dk} is not among {', '.join(map(str, TILES))}"
     if reason is None and not ROWS[0] <= pad_group(group) <= ROWS[1]:
         return f"the group size is {group}, not {ROWS[0] // 2 + 1} to {ROWS[1]}"
+    if reason is None and split_dim(dk)[1] and pad_group(group) < BOX:
+        return f"head dimension {dk} takes groups of {BOX // 2 + 1} heads or more, not {group}"
     return reason
 
 
@@ -110,7 +113,7 @@ class Branch:
         k, v = fused.made_describable(self.k), fused.made_describable(self.v)
         branch, rows = Branch(k, v, self.stats, self.indices, self.where), pad_group(q.shape[2] // k.shape[2])
         pairs, chunk = pairs_of(rows), chunk_of(self.indices.shape[0], rows)
-        return Run(branch, TILE, pairs, chunk, *fused.sums_for(k, v))
+        return Run(branch, TILES[q.shape[-1]], pairs, chunk, *fused.sums_for(k, v))
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,9 @@
 
 A program holds BN keys and values of a block in shared memory and takes the queries of a segment in tiles of BM rows.
 One partition gathers: the rows of q and do of each query, a box of TMA or, of fewer rows than a box takes, 16 bytes a
-copy, and the rows' numbers come through a ring of NB slots. Two more, a warpgroup each, multiply every other tile as
-`ranges.fused_gluon` does: P^T stays in registers as the left operand for dv, dS^T goes to shared memory for dk and for
-dq^T = K^T dS, which leaves by a reduce-add of TMA, query by query. At last each gives the other half of its sums: one
-has dk, the other dv.
+copy, and the rows' numbers come through a ring of NB slots. The second, a warpgroup, makes P^T and dS^T of each tile,
+leaves both in shared memory, and sums dk. The third sums dv and makes dq^T = K^T dS, which leaves by a reduce-add of
+TMA, query by query. So no warpgroup holds more than one of the two sums.
 """
 
 from __future__ import annotations
@@ -37,22 +36,25 @@ from nsa.kernels.common.gluon import (
     store_rows,
 )
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.sizes import cdiv, pad_group
+from nsa.kernels.common.sizes import cdiv, pad_group, split_dim
 from nsa.kernels.common.tma import described, key_tiles
+from nsa.kernels.selected.fused import BOX as FEWEST
 
 if TYPE_CHECKING:
     from nsa.kernels.selected.fused import Run
 
 NOTHING = gl.constexpr(NO_ROW.value)
 
-BOX = gl.constexpr(8)
-"""Rows that a box of TMA takes at least, in the layout that products read."""
+BOX = gl.constexpr(FEWEST)
 
 NARROW = gl.constexpr(32)
 """Columns of a box of fp32 that is to hold the fewer rows of a query."""
 
 FEWER_REGISTERS = REGISTERS - 8
 """Of a thread that computes, where those that gather copy by themselves."""
+
+MADE = gl.constexpr(2)
+"""Tiles of P^T and dS^T that are held."""
 
 
 @gluon.jit
@@ -81,21 +83,25 @@ def _copy_rows(
 
 @gluon.jit
 def _gather(
-    d_keys, d_queries, keys, ring, numbers, ready, full, empty, p_list, p_stats, p_limit, i_key, i_h, n_pairs, n,
-    H: gl.constexpr, G: gl.constexpr, GP: gl.constexpr, SLOTS: gl.constexpr,
+    d_keys, d_queries, keys, ring, numbers, bars, p_list, p_stats, p_limit, i_key, i_h, n_pairs, n,
+    H: gl.constexpr, G: gl.constexpr, GP: gl.constexpr, SLOTS: gl.constexpr, DK1: gl.constexpr,
 ):  # fmt: skip
-    d_k, d_v = d_keys
-    d_q, d_do = d_queries  # pointers where a query has fewer rows than BOX
-    k, v = keys
-    q, do = ring
+    d_k0, d_k1, d_v = d_keys
+    d_q0, d_q1, d_do = d_queries  # pointers where a query has fewer rows than BOX
+    k0, k1, v = keys
+    q0, q1, do = ring
     lse, delta, limit = numbers
-    NB: gl.constexpr = q.type.shape[0]
-    BM: gl.constexpr = q.type.shape[1]
-    DK: gl.constexpr = q.type.shape[2]
+    ready, full, empty, _, _ = bars
+    NB: gl.constexpr = q0.type.shape[0]
+    BM: gl.constexpr = q0.type.shape[1]
+    DK0: gl.constexpr = q0.type.shape[2]
     DV: gl.constexpr = do.type.shape[2]
     TB: gl.constexpr = BM // GP
-    mbarrier.expect(ready, 2 * k.type.shape[0] * (DK + DV))
-    load_tile(d_k, [i_key, i_h * DK], ready, k)
+    size: gl.constexpr = DK0 + DK1 + DV
+    mbarrier.expect(ready, 2 * v.type.shape[0] * size)
+    load_tile(d_k0, [i_key, i_h * (DK0 + DK1)], ready, k0)
+    if DK1 > 0:
+        load_tile(d_k1, [i_key, i_h * (DK0 + DK1) + DK0], ready, k1)
     load_tile(d_v, [i_key, i_h * DV], ready, v)
     o_r = gl.arange(0, BM, layout=gl.BlockedLayout([1], [32], [gl.num_warps()], [0]))
     o_head = i_h * G + o_r % GP
@@ -109,14 +115,16 @@ def _gather(
         mbarrier.wait(empty.index(slot), (j // NB & 1) ^ 1)
         bar = full.index(slot)
         if GP < BOX:
-            _copy_rows(d_q, q.index(slot), p_list, j * TB, i_h, n_pairs, H, G, GP, SLOTS)
+            _copy_rows(d_q0, q0.index(slot), p_list, j * TB, i_h, n_pairs, H, G, GP, SLOTS)
             _copy_rows(d_do, do.index(slot), p_list, j * TB, i_h, n_pairs, H, G, GP, SLOTS)
             async_copy.mbarrier_arrive(bar)  # once more for each thread, when its copies are there
         else:
-            mbarrier.expect(bar, 2 * BM * (DK + DV))
+            mbarrier.expect(bar, 2 * BM * size)
             for i in gl.static_range(TB):
                 i_row = _queries(p_list, j * TB + i, n_pairs, H, SLOTS) * (H * G) + i_h * G
-                load_tile(d_q, [i_row, 0], bar, q.index(slot).slice(i * GP, GP))
+                load_tile(d_q0, [i_row, 0], bar, q0.index(slot).slice(i * GP, GP))
+                if DK1 > 0:
+                    load_tile(d_q1, [i_row, DK0], bar, q1.index(slot).slice(i * GP, GP))
                 load_tile(d_do, [i_row, 0], bar, do.index(slot).slice(i * GP, GP))
         lse.index(slot).store((b_stats >> 32).to(gl.int32).to(gl.float32, bitcast=True))
         delta.index(slot).store(b_stats.to(gl.int32).to(gl.float32, bitcast=True))
@@ -124,104 +132,136 @@ def _gather(
         mbarrier.arrive(bar, count=1)
 
 
-# --- the partitions that compute ---
+# --- the partition that makes P and dS, and sums dk ---
 
 
 @gluon.jit
-def _step(
-    j, sums, d_dq, keys, ring, numbers, spare, full, empty, p_list, i_key, i_end, i_local, n_pairs, scale,
-    H: gl.constexpr, NG: gl.constexpr, G: gl.constexpr, GP: gl.constexpr, SLOTS: gl.constexpr,
+def _sum_dk(
+    keys, ring, numbers, pair, bars, p_dk, i_key, i_end, i_h, n, scale,
+    H: gl.constexpr, GP: gl.constexpr, DK1: gl.constexpr,
 ):  # fmt: skip
-    """The j-th tile of queries. It leaves the products of dk under way, as that of `ranges.fused_gluon` does."""
     W: gl.constexpr = gl.num_warps()
-    k, v = keys
-    NB: gl.constexpr = ring[0].type.shape[0]
-    BM: gl.constexpr = ring[0].type.shape[1]
-    BN: gl.constexpr = k.type.shape[0]
-    DK: gl.constexpr = k.type.shape[1]
-    DV: gl.constexpr = v.type.shape[1]
+    k0, k1, v = keys
+    q0, q1, do = ring
+    lse, delta, limit = numbers
+    p, ds = pair
+    ready, full, empty, made, taken = bars
+    NB: gl.constexpr = q0.type.shape[0]
+    BM: gl.constexpr = q0.type.shape[1]
+    BN: gl.constexpr = k0.type.shape[0]
+    DK0: gl.constexpr = k0.type.shape[1]
     S_L: gl.constexpr = product(BN, BM, W)
     column: gl.constexpr = gl.SliceLayout(0, S_L)
-    lse, delta, limit = numbers
-    b_ds, b_dq = spare
-    dk, dv = sums
-    slot = j % NB
-    b_q, b_do = ring[0].index(slot), ring[1].index(slot)
-
-    mbarrier.wait(full.index(slot), j // NB & 1)
-    if GP < BOX:
-        fence_async_shared()  # products read what threads have copied
-    b_s = warpgroup_mma(k, b_q.permute((1, 0)), gl.zeros([BN, BM], gl.float32, S_L), use_acc=False, is_async=True)
-    b_dp = warpgroup_mma(v, b_do.permute((1, 0)), gl.zeros([BN, BM], gl.float32, S_L), use_acc=False, is_async=True)
-    b_lse = lse.index(slot).load(column)
-    b_delta = delta.index(slot).load(column)
-    b_limit = gl.minimum(limit.index(slot).load(column), i_end - 1)
     o_key = i_key + gl.arange(0, BN, layout=gl.SliceLayout(1, S_L))
-    seen = gl.expand_dims(o_key, 1) <= gl.expand_dims(b_limit, 0)
-    b_s = warpgroup_mma_wait(1, [b_s])  # and the products of dk of the step before
-    b_p = gl.exp2(b_s * scale - gl.expand_dims(b_lse, 0)) * gl.expand_dims(sign_of(b_delta), 0)  # [BN, BM]
-    b_p = gl.where(seen, b_p, 0.0)
-    LEFT: gl.constexpr = gl.DotOperandLayout(0, product(BN, DV, W), 2)
-    b_left = gl.convert_layout(b_p.to(v.dtype), LEFT, assert_trivial=True)
-    dv = warpgroup_mma(b_left, b_do, dv, is_async=True)
-    mbarrier.arrive(empty.index((slot + NB - 2) % NB), count=1, pred=j > 1)
-
-    b_dp = warpgroup_mma_wait(1, [b_dp])
-    b_ds.store((b_p * (b_dp - gl.expand_dims(b_delta, 0))).to(v.dtype))
-    fence_async_shared()
-    T_L: gl.constexpr = product(DK, BM, W)
-    b_x = warpgroup_mma(k.permute((1, 0)), b_ds, gl.zeros([DK, BM], gl.float32, T_L), use_acc=False, is_async=True)
-    dk = warpgroup_mma(b_ds, b_q, dk, is_async=True)
-    dv, b_x, _ = warpgroup_mma_wait(1, [dv, b_x, b_left])
-    tma.store_wait(0)
-    BOX_ROWS: gl.constexpr = d_dq.block_type.shape[0]
-    BOX_COLUMNS: gl.constexpr = d_dq.block_type.shape[1]
-    b_dq.store(b_x.permute((1, 0)).reshape([BM * DK // BOX_COLUMNS, BOX_COLUMNS]))
-    fence_async_shared()
-    for i in gl.static_range(BM // GP):
-        i_row = _queries(p_list, j * (BM // GP) + i, n_pairs, H, SLOTS) * NG + i_local * G
-        # zeros to the rows of others that follow
-        add_tile(d_dq, [i_row * (DK // BOX_COLUMNS), 0], b_dq.slice(i * BOX_ROWS, BOX_ROWS))
-    dk = warpgroup_mma_wait(1, [dk])  # waits for nothing: the loop may carry it on
-    return dk, dv
-
-
-@gluon.jit
-def _compute(
-    d_dq, keys, ring, numbers, spare, halves, ready, full, empty, done, p_list, p_dk, p_dv, i_key, i_end, i_h, i_local,
-    n_pairs, n, scale,
-    WHICH: gl.constexpr, H: gl.constexpr, NG: gl.constexpr, G: gl.constexpr, GP: gl.constexpr, SLOTS: gl.constexpr,
-):  # fmt: skip
-    """Every other tile, from the WHICH-th on, 2 * n in all."""
-    W: gl.constexpr = gl.num_warps()
-    BN: gl.constexpr = keys[0].type.shape[0]
-    DK: gl.constexpr = keys[0].type.shape[1]
-    DV: gl.constexpr = keys[1].type.shape[1]
-    dk = gl.zeros([BN, DK], gl.float32, product(BN, DK, W))
-    dv = gl.zeros([BN, DV], gl.float32, product(BN, DV, W))
+    dk0 = gl.zeros([BN, DK0], gl.float32, product(BN, DK0, W))
+    dk1 = 0
+    if DK1 > 0:
+        dk1 = gl.zeros([BN, DK1], gl.float32, product(BN, DK1, W))
     gl.assume(n > 0)  # as in `ranges.fused_gluon`
     mbarrier.wait(ready, 0)
     for j in range(n):
-        dk, dv = _step(
-            2 * j + WHICH, (dk, dv), d_dq, keys, ring, numbers, spare, full, empty, p_list, i_key, i_end, i_local,
-            n_pairs, scale * LOG2E, H, NG, G, GP, SLOTS,
-        )  # fmt: skip
-    dk = warpgroup_mma_wait(0, [dk])
-    tma.store_wait(0)
-    o_key = i_key + gl.arange(0, BN, layout=gl.SliceLayout(1, dk.type.layout))
+        slot = j % NB
+        b_q0, b_do = q0.index(slot), do.index(slot)
+        mbarrier.wait(full.index(slot), j // NB & 1)
+        if GP < BOX:
+            fence_async_shared()  # products read what threads have copied
+        b_s = warpgroup_mma(k0, b_q0.permute((1, 0)), gl.zeros([BN, BM], gl.float32, S_L), use_acc=False, is_async=True)
+        if DK1 > 0:
+            b_s = warpgroup_mma(k1, q1.index(slot).permute((1, 0)), b_s, is_async=True)
+        b_dp = warpgroup_mma(v, b_do.permute((1, 0)), gl.zeros([BN, BM], gl.float32, S_L), use_acc=False, is_async=True)
+        b_lse = lse.index(slot).load(column)
+        b_delta = delta.index(slot).load(column)
+        b_limit = gl.minimum(limit.index(slot).load(column), i_end - 1)
+        seen = gl.expand_dims(o_key, 1) <= gl.expand_dims(b_limit, 0)
+        b_s = warpgroup_mma_wait(1, [b_s])  # and the products of dk of the step before
+        mbarrier.arrive(empty.index((slot + NB - 1) % NB), count=1, pred=j > 0)
+        b_p = gl.exp2(b_s * (scale * LOG2E) - gl.expand_dims(b_lse, 0))  # [BN, BM]
+        b_p = gl.where(seen, b_p * gl.expand_dims(sign_of(b_delta), 0), 0.0)
+        mbarrier.wait(taken.index(j % MADE), (j // MADE & 1) ^ 1)
+        p.index(j % MADE).store(b_p.to(v.dtype))
+        b_dp = warpgroup_mma_wait(0, [b_dp])
+        b_ds = ds.index(j % MADE)
+        b_ds.store((b_p * (b_dp - gl.expand_dims(b_delta, 0))).to(v.dtype))
+        fence_async_shared()
+        mbarrier.arrive(made.index(j % MADE), count=1)
+        dk0 = warpgroup_mma(b_ds, b_q0, dk0, is_async=True)
+        if DK1 > 0:
+            dk1 = warpgroup_mma(b_ds, q1.index(slot), dk1, is_async=True)
+            dk0, dk1 = warpgroup_mma_wait(2, [dk0, dk1])  # waits for nothing: the loop may carry them on
+        else:
+            dk0 = warpgroup_mma_wait(1, [dk0])
     o_row = o_key.to(gl.int64) * H + i_h
-    if WHICH == 0:
-        halves[1].store(dv)
-        mbarrier.arrive(done.index(1), count=1)
-        mbarrier.wait(done.index(0), 0)
-        dk += halves[0].load(dk.type.layout)
-        store_rows(p_dk, dk * scale, o_row * DK, o_key < i_end, 0, DK, True)
+    if DK1 > 0:
+        dk0, dk1 = warpgroup_mma_wait(0, [dk0, dk1])
+        store_rows(p_dk, dk1 * scale, o_row * (DK0 + DK1), o_key < i_end, DK0, DK1, True)
     else:
-        halves[0].store(dk)
-        mbarrier.arrive(done.index(0), count=1)
-        mbarrier.wait(done.index(1), 0)
-        dv += halves[1].load(dv.type.layout)
-        store_rows(p_dv, dv, o_row * DV, o_key < i_end, 0, DV, True)
+        dk0 = warpgroup_mma_wait(0, [dk0])
+    store_rows(p_dk, dk0 * scale, o_row * (DK0 + DK1), o_key < i_end, 0, DK0, True)
+
+
+# --- the partition that sums dv and makes dq ---
+
+
+@gluon.jit
+def _sum_dv(
+    d_dqs, keys, ring, pair, spare, bars, p_list, p_dv, i_key, i_end, i_h, i_local, n_pairs, n,
+    H: gl.constexpr, NG: gl.constexpr, G: gl.constexpr, GP: gl.constexpr, SLOTS: gl.constexpr, DK1: gl.constexpr,
+):  # fmt: skip
+    W: gl.constexpr = gl.num_warps()
+    k0, k1, v = keys
+    _, _, do = ring
+    p, ds = pair
+    b_dq0, b_dq1 = spare
+    d_dq0, d_dq1 = d_dqs
+    ready, full, empty, made, taken = bars
+    NB: gl.constexpr = do.type.shape[0]
+    BM: gl.constexpr = do.type.shape[1]
+    BN: gl.constexpr = v.type.shape[0]
+    DK0: gl.constexpr = k0.type.shape[1]
+    DV: gl.constexpr = v.type.shape[1]
+    BOX_ROWS: gl.constexpr = d_dq0.block_type.shape[0]
+    BOX_COLUMNS: gl.constexpr = d_dq0.block_type.shape[1]
+    dv = gl.zeros([BN, DV], gl.float32, product(BN, DV, W))
+    gl.assume(n > 0)
+    mbarrier.wait(ready, 0)
+    for j in range(n):
+        slot = j % NB
+        mbarrier.wait(full.index(slot), j // NB & 1)
+        mbarrier.wait(made.index(j % MADE), j // MADE & 1)
+        if GP < BOX:
+            fence_async_shared()
+        b_ds = ds.index(j % MADE)
+        dv = warpgroup_mma(p.index(j % MADE), do.index(slot), dv, is_async=True)
+        X0: gl.constexpr = product(DK0, BM, W)
+        b_x0 = warpgroup_mma(
+            k0.permute((1, 0)), b_ds, gl.zeros([DK0, BM], gl.float32, X0), use_acc=False, is_async=True
+        )
+        if DK1 > 0:
+            X1: gl.constexpr = product(DK1, BM, W)
+            b_x1 = warpgroup_mma(
+                k1.permute((1, 0)), b_ds, gl.zeros([DK1, BM], gl.float32, X1), use_acc=False, is_async=True
+            )
+            dv, b_x0, b_x1 = warpgroup_mma_wait(0, [dv, b_x0, b_x1])
+        else:
+            dv, b_x0 = warpgroup_mma_wait(0, [dv, b_x0])
+        mbarrier.arrive(empty.index(slot), count=1)
+        mbarrier.arrive(taken.index(j % MADE), count=1)
+        tma.store_wait(0)
+        b_dq0.store(b_x0.permute((1, 0)).reshape([BM * DK0 // BOX_COLUMNS, BOX_COLUMNS]))
+        if DK1 > 0:
+            b_dq1.store(b_x1.permute((1, 0)))
+        fence_async_shared()
+        for i in gl.static_range(BM // GP):
+            i_row = _queries(p_list, j * (BM // GP) + i, n_pairs, H, SLOTS) * NG + i_local * G
+            # zeros to the rows of others that follow
+            if DK1 > 0:
+                add_tile(d_dq0, [i_row, 0], b_dq0.slice(i * GP, GP))
+                add_tile(d_dq1, [i_row, DK0], b_dq1.slice(i * GP, GP))
+            else:
+                add_tile(d_dq0, [i_row * (DK0 // BOX_COLUMNS), 0], b_dq0.slice(i * BOX_ROWS, BOX_ROWS))
+    tma.store_wait(0)
+    o_key = i_key + gl.arange(0, BN, layout=gl.SliceLayout(1, dv.type.layout))
+    store_rows(p_dv, dv, (o_key.to(gl.int64) * H + i_h) * DV, o_key < i_end, 0, DV, True)
 
 
 # --- the kernel ---
@@ -230,21 +270,22 @@ def _compute(
 @launched
 @gluon.jit(do_not_specialize=["BINS", "M", "K", "H0", "NH"])
 def _backward_selected(
-    d_k, d_v, d_q, d_do, d_dq, p_dk, p_dv, p_order, p_edges, p_segment_edges, p_segment_key, p_blocks, p_stats,
-    p_limit, BINS, M, K, H0, NH, scale,
-    H: gl.constexpr, G: gl.constexpr, GP: gl.constexpr, NG: gl.constexpr, DK: gl.constexpr, DV: gl.constexpr,
-    LB: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, NB: gl.constexpr, SLOTS: gl.constexpr, PAIRS: gl.constexpr,
-    WARPS: gl.constexpr, REGISTERS: gl.constexpr,
+    d_k0, d_k1, d_v, d_q0, d_q1, d_do, d_dq0, d_dq1, p_dk, p_dv, p_order, p_edges, p_segment_edges, p_segment_key,
+    p_blocks, p_stats, p_limit, BINS, M, K, H0, NH, scale,
+    H: gl.constexpr, G: gl.constexpr, GP: gl.constexpr, NG: gl.constexpr, DK0: gl.constexpr, DK1: gl.constexpr,
+    DV: gl.constexpr, LB: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, NB: gl.constexpr, SLOTS: gl.constexpr,
+    PAIRS: gl.constexpr, WARPS: gl.constexpr, REGISTERS: gl.constexpr,
 ):  # fmt: skip
     """One program: a segment of one of the NH KV heads from H0 on, and BN keys of its block of LB.
 
     `tests/fused_twin.py` computes the same in plain Triton.
 
     Args:
-        d_q, d_do: of the rows [N*H*G,D*], GP of them: those of a query, and others that follow. Where these are fewer
+        d_q0, d_do: of the rows [N*H*G,D*], GP of them: those of a query, and others that follow. Where these are fewer
             than BOX, pointers.
-        d_dq: of fp32 [N*NG,DK], likewise, or, where they are fewer, of its NARROW columns after one another; scale *
+        d_dq0: of fp32 [N*NG,DK], likewise, or, where they are fewer, of its NARROW columns after one another; scale *
             dq is the gradient. It is added to.
+        d_k1, d_q1, d_dq1: second parts of head dimensions that have one.
         p_dk, p_dv: fp32 [M,H,D*], added to.
         p_order, p_edges, p_segment_edges, p_segment_key: `Segments`, with K keys for each KV head.
         p_blocks: first keys and, BINS further, the ends of their sequences.
@@ -261,53 +302,49 @@ def _backward_selected(
         i_first = gl.load(p_blocks + i_bin % BINS)
         i_end = gl.minimum(i_first + LB, M)
         i_key = i_first + gl.program_id(1) * BN
-        n = gl.cdiv(n_pairs, 2 * (BM // GP))  # of each of the two, of which the second may find nothing in its last
+        n = gl.cdiv(n_pairs, BM // GP)
 
         dtype: gl.constexpr = d_v.dtype
-        k = gl.allocate_shared_memory(dtype, [BN, DK], d_k.layout)
+        k0 = gl.allocate_shared_memory(dtype, [BN, DK0], d_k0.layout)
         v = gl.allocate_shared_memory(dtype, [BN, DV], d_v.layout)
-        q = gl.allocate_shared_memory(dtype, [NB, BM, DK], gl.NVMMASharedLayout.get_default_for([BM, DK], dtype))
+        q0 = gl.allocate_shared_memory(dtype, [NB, BM, DK0], gl.NVMMASharedLayout.get_default_for([BM, DK0], dtype))
         do = gl.allocate_shared_memory(dtype, [NB, BM, DV], gl.NVMMASharedLayout.get_default_for([BM, DV], dtype))
+        columns: gl.constexpr = d_dq0.block_type.shape[1]
+        dq0 = gl.allocate_shared_memory(gl.float32, [BM * DK0 // columns, columns], d_dq0.layout)
+        k1, q1, dq1 = k0, q0, dq0
+        if DK1 > 0:
+            k1 = gl.allocate_shared_memory(dtype, [BN, DK1], d_k1.layout)
+            q1 = gl.allocate_shared_memory(dtype, [NB, BM, DK1], d_q1.layout)
+            dq1 = gl.allocate_shared_memory(gl.float32, [BM, DK1], d_dq1.layout)
         plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
         lse = gl.allocate_shared_memory(gl.float32, [NB, BM], plain)
         delta = gl.allocate_shared_memory(gl.float32, [NB, BM], plain)
         limit = gl.allocate_shared_memory(gl.int32, [NB, BM], plain)
-        ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BN, BM], dtype)
-        ds = gl.allocate_shared_memory(dtype, [2, BN, BM], ds_layout)
-        columns: gl.constexpr = d_dq.block_type.shape[1]
-        dq = gl.allocate_shared_memory(gl.float32, [2, BM * DK // columns, columns], d_dq.layout)
-        dk_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BN, DK], gl.float32)
-        dv_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BN, DV], gl.float32)
-        half_dk = gl.allocate_shared_memory(gl.float32, [BN, DK], dk_layout)
-        half_dv = gl.allocate_shared_memory(gl.float32, [BN, DV], dv_layout)
+        tile: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BN, BM], dtype)
+        p = gl.allocate_shared_memory(dtype, [MADE, BN, BM], tile)
+        ds = gl.allocate_shared_memory(dtype, [MADE, BN, BM], tile)
         ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
         mbarrier.init(ready, count=1)
-        full, empty = barriers(NB, 1 if GP < BOX else 2), barriers(NB, 1)  # full with what TMA brings, and the numbers
-        done = barriers(2, 1)
+        full, empty = barriers(NB, 1 if GP < BOX else 2), barriers(NB, 2)  # full with what TMA brings, and the numbers
+        made, taken = barriers(MADE, 1), barriers(MADE, 1)
         fence_async_shared()
-        keys, ring, numbers, halves = (k, v), (q, do), (lse, delta, limit), (half_dk, half_dv)
-        i_local = i_h - H0
+        keys, ring, numbers, pair = (k0, k1, v), (q0, q1, do), (lse, delta, limit), (p, ds)
+        bars = (ready, full, empty, made, taken)
         gl.warp_specialize(
             [
                 (
                     _gather,
                     (
-                        (d_k, d_v), (d_q, d_do), keys, ring, numbers, ready, full, empty, p_list, p_stats, p_limit,
-                        i_key, i_h, n_pairs, 2 * n, H, G, GP, SLOTS,
+                        (d_k0, d_k1, d_v), (d_q0, d_q1, d_do), keys, ring, numbers, bars, p_list, p_stats, p_limit,
+                        i_key, i_h, n_pairs, n, H, G, GP, SLOTS, DK1,
                     ),
                 ),
+                (_sum_dk, (keys, ring, numbers, pair, bars, p_dk, i_key, i_end, i_h, n, scale, H, GP, DK1)),
                 (
-                    _compute,
+                    _sum_dv,
                     (
-                        d_dq, keys, ring, numbers, (ds.index(0), dq.index(0)), halves, ready, full, empty, done,
-                        p_list, p_dk, p_dv, i_key, i_end, i_h, i_local, n_pairs, n, scale, 0, H, NG, G, GP, SLOTS,
-                    ),
-                ),
-                (
-                    _compute,
-                    (
-                        d_dq, keys, ring, numbers, (ds.index(1), dq.index(1)), halves, ready, full, empty, done,
-                        p_list, p_dk, p_dv, i_key, i_end, i_h, i_local, n_pairs, n, scale, 1, H, NG, G, GP, SLOTS,
+                        (d_dq0, d_dq1), keys, ring, pair, (dq0, dq1), bars, p_list, p_dv, i_key, i_end, i_h, i_h - H0,
+                        n_pairs, n, H, NG, G, GP, SLOTS, DK1,
                     ),
                 ),
             ],
@@ -319,10 +356,22 @@ def _backward_selected(
 # --- launching ---
 
 
-def _rows(x: Tensor, box: int, columns: int) -> Any:
-    """So many rows of contiguous x [B,T,H,D], as an array of so many columns."""
-    parts = x.shape[-1] // columns
-    return described(descriptor, x, (x.shape[:3].numel() * parts, columns), (columns, 1), (box * parts, columns))
+def _rows(x: Tensor, box: int) -> tuple[Any, Any]:
+    """So many rows of contiguous x [B,T,H,D], in the two parts of D."""
+    rows, size = x.shape[:3].numel(), x.shape[-1]
+    first, second = split_dim(size)
+
+    def part(width: int) -> Any:
+        return described(descriptor, x, (rows, size), (size, 1), (box, width)) if width else None
+
+    return part(first), part(second)
+
+
+def _narrow_rows(x: Tensor, box: int) -> tuple[Any, Any]:
+    """The same as an array of NARROW columns, and nothing."""
+    parts = x.shape[-1] // NARROW.value
+    shape = x.shape[:3].numel() * parts, NARROW.value
+    return described(descriptor, x, shape, (NARROW.value, 1), (box * parts, NARROW.value)), None
 
 
 def launch(run: Run, q: Tensor, do: Tensor, dq: Tensor, scale: float, first_head: int, run_heads: int) -> None:
@@ -333,13 +382,15 @@ def launch(run: Run, q: Tensor, do: Tensor, dq: Tensor, scale: float, first_head
     branch, where, tile, (*_, heads, dk) = run.branch, run.branch.where, run.tile, run.branch.k.shape
     group, dv = q.shape[2] // heads, branch.v.shape[-1]
     padded = pad_group(group)
-    (k, _), (v, _) = (key_tiles(x, tile.BN, make=descriptor) for x in (branch.k, branch.v))
+    k0, k1 = key_tiles(branch.k, tile.BN, make=descriptor)
+    v0, _ = key_tiles(branch.v, tile.BN, make=descriptor)
     boxed = padded >= BOX.value
-    rows = (_rows(q, padded, dk), _rows(do, padded, dv)) if boxed else (q, do)
+    rows = (*_rows(q, padded), _rows(do, padded)[0]) if boxed else (q, None, do)
+    first, second = split_dim(dk)
     _backward_selected[(run.at_most(run_heads), cdiv(where.l_sel, tile.BN))](
-        k, v, *rows, _rows(dq, padded, dk if boxed else NARROW.value), run.dk, run.dv, *run.segments.arrays,
+        k0, k1, v0, *rows, *(_rows if boxed else _narrow_rows)(dq, padded), run.dk, run.dv, *run.segments.arrays,
         where.blocks, branch.stats, where.queries[2], where.bins, where.keys, run.keys, first_head, run_heads, scale,
-        H=heads, G=group, GP=padded, NG=dq.shape[2], DK=dk, DV=dv, LB=where.l_sel, BM=tile.BM, BN=tile.BN,
-        NB=tile.num_stages, SLOTS=branch.indices.shape[-1], PAIRS=run.segments.pairs, WARPS=tile.num_warps,
+        H=heads, G=group, GP=padded, NG=dq.shape[2], DK0=first, DK1=second, DV=dv, LB=where.l_sel, BM=tile.BM,
+        BN=tile.BN, NB=tile.num_stages, SLOTS=branch.indices.shape[-1], PAIRS=run.segments.pairs, WARPS=tile.num_warps,
         REGISTERS=REGISTERS if boxed else FEWER_REGISTERS, num_warps=4,
     )  # fmt: skip
