@@ -14,6 +14,8 @@ NONE = Ancestry(objects="", tags={})
 # Beyond this a plan would be too large: a tag that is farther away does not travel, and nothing counts from it.
 _MOST_COMMITS = 1000
 _MOST_BYTES = 1 << 19
+# Commits before a tag: git walks by date, and where several have one, what lies behind them decides what it counts.
+_BEFORE_A_TAG = 32
 # Which tag is the nearest depends on who asks: plain `describe` (annotated ones), --tags, and the tools that make
 # versions of tags (setuptools_scm, versioneer, hatch-vcs).
 _ASKED = ((), ("--tags",), ("--tags", "--match", "*[0-9]*"), ("--tags", "--match", "v*"))
@@ -60,10 +62,15 @@ def _commits_to(repo: Repository, tag: str, commit: str) -> _Commits:
     ends = [line[1:] for line in lines if line.startswith("-")] or [f"{tag}^0"]
     if len(lines) > _MOST_COMMITS:
         return {}
-    wanted = "".join(f"{line}\n" for line in (commit, *(f"^{end}^@" for end in ends)))
-    listed = (repo.said("rev-list", "--parents", "--stdin", stdin=wanted.encode()) or b"").decode().splitlines()
-    if len(listed) > _MOST_COMMITS:
+    found = _with_parents(repo, [commit, *(f"^{end}^@" for end in ends)])
+    if len(found) > _MOST_COMMITS:
         return {}
+    return {**found, **(_with_parents(repo, ends, f"--max-count={_BEFORE_A_TAG}") if lines else {})}
+
+
+def _with_parents(repo: Repository, revisions: Sequence[str], *options: str) -> _Commits:
+    wanted = "".join(f"{revision}\n" for revision in revisions).encode()
+    listed = (repo.said("rev-list", "--parents", *options, "--stdin", stdin=wanted) or b"").decode().splitlines()
     return {name: parents for name, *parents in map(str.split, listed)}
 
 

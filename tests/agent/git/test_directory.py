@@ -6,6 +6,7 @@ import base64
 import os
 import subprocess
 from collections.abc import Sequence
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -172,23 +173,39 @@ def test_the_tag_of_the_commit_itself(repo: Git, tmp_path: Path, kind: str) -> N
     assert git(root, "rev-list", "--count", "HEAD") == "1"
 
 
-def test_a_branch_that_began_before_the_tag_and_was_merged_after_it(repo: Git, tmp_path: Path) -> None:
-    commits(repo, 5)
+@pytest.mark.parametrize("later", ["11111111111111111111", "00000000000000000010", "00000000000000000100"])
+def test_a_branch_that_began_before_the_tag_and_was_merged_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: str
+) -> None:
+    """`later`: by how many seconds each commit is later than the one before. Git walks by date, and counts otherwise
+    where several have one and the commits before the tag are not there.
+    """
+    repo = Git(tmp_path / "repo")
+    dates = (f"{2000000000 + second} +0000" for second in accumulate(map(int, later)))
+
+    def make(*command: str, times: int = 1) -> None:
+        for date in islice(dates, times):
+            for name in ("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"):
+                monkeypatch.setenv(name, date)
+            repo(*command)
+
+    commit, merge = ("commit", "-q", "--allow-empty", "-m", "c"), ("merge", "-q", "--no-ff", "-m")
+    make(*commit, times=6)
     repo("checkout", "-qb", "side")
-    commits(repo, 2)
+    make(*commit, times=2)
     repo("checkout", "-q", "main")
-    commits(repo, 3)
-    repo("merge", "-q", "--no-ff", "-m", "early", "side")
+    make(*commit, times=3)
+    make(*merge, "early", "side")
     repo("tag", "v1")
     repo("checkout", "-q", "side")
-    commits(repo, 2)
+    make(*commit, times=2)
     repo("checkout", "-q", "main")
-    commits(repo, 1)
-    repo("merge", "-q", "--no-ff", "-m", "late", "side")
+    make(*commit)
+    make(*merge, "late", "side")
     repo("checkout", "-q", "--orphan", "other")
-    commits(repo, 3)
+    make(*commit, times=3)
     repo("checkout", "-qf", "main")
-    repo("merge", "-q", "--allow-unrelated-histories", "-m", "subtree", "other")
+    make(*merge, "subtree", "--allow-unrelated-histories", "other")
     root = arrive(repo, tmp_path / "pod")
     same(repo, root, *DESCRIBE)
 
