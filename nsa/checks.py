@@ -52,6 +52,12 @@ def counts(operation: str, **numbers: object) -> None:
             raise ValueError(f"{operation}: {name} must be at least 1, got {number}")
 
 
+def switch(operation: str, name: str, given: object) -> None:
+    """Refuse what is neither True nor False: a word would be true, whatever it says."""
+    if not isinstance(given, bool):
+        raise TypeError(f"{operation}: {name} must be True or False, got {given!r}")
+
+
 def scale(operation: str, q: Tensor, given: object) -> float:
     """The factor of the logits: Dk**-0.5 unless given; refuse what is no number, a tensor too."""
     if given is None:

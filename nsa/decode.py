@@ -132,6 +132,7 @@ def _decode(
     checks.alike(NAME, q=q, gates=gates)
     if q.shape[1] != keys[0].shape[1]:
         raise ValueError(f"{NAME}: q has {q.shape[1]} tokens and k has {keys[0].shape[1]}")
+    checks.switch(NAME, "strict", strict)
     how = {"backend": routing.per_operation(backend), "strict": strict}
     scale = checks.scale(NAME, q, scale)
     if q.shape[1] == 1:
@@ -260,6 +261,7 @@ def cached_attention(
     checks.alike(name, q=q, gates=gates)
     if block_indices is not None:
         checks.block_indices(name, block_indices, q, held_k.shape[2])
+    checks.switch(name, "strict", strict)
     scale = checks.scale(name, q, scale)
     with torch.no_grad():
         o, cache.branch_reads, block_indices = _routed(

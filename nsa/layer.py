@@ -104,7 +104,7 @@ class NativeSparseAttention(nn.Module):
         self.config = NSAConfig() if config is None else config
         checks.sizes(NAME, self.config)
         routing.per_operation(backend)  # which refuses what is none
-        self.n_heads, self.n_kv_heads, self.dk, self.dv = n_heads, n_kv_heads, dk, dv
+        self.dim, self.n_heads, self.n_kv_heads, self.dk, self.dv = dim, n_heads, n_kv_heads, dk, dv
         self.phi, self.gate, self.shared_kv, self.rope_base = phi, gate, shared_kv, rope_base
         self.backend, self.strict, self.deterministic = backend, strict, deterministic
         branches = 1 if shared_kv else 3
@@ -167,8 +167,8 @@ class NativeSparseAttention(nn.Module):
         self, x: Tensor, cache: NSACache | None, cu_seqlens: Tensor | None, counts: Sequence[int] | Tensor | None
     ) -> None:
         checks.shape(NAME, "x", x, "[B,T,dim]")
-        if x.shape[2] != self.to_q.in_features:
-            raise ValueError(f"{NAME}: x must have the shape [B,T,{self.to_q.in_features}], got {list(x.shape)}")
+        if x.shape[2] != self.dim:
+            raise ValueError(f"{NAME}: x must have the shape [B,T,{self.dim}], got {list(x.shape)}")
         if cache is None:
             if counts is not None:
                 raise ValueError(f"{NAME}: counts are of a step with a cache")
@@ -182,7 +182,7 @@ class NativeSparseAttention(nn.Module):
         if self.compress_k is None:
             same = cache.mean is not None and cache.mean.base == self.rope_base
         else:
-            same = cache.compress == self._compress
+            same = getattr(cache.compress, "__self__", None) is self  # bound methods are never equal to the compiler
         if cache.config != self.config or not same:
             raise ValueError(f"{NAME}: the cache must be one of new_cache, with this layer's config and compression")
 

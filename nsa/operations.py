@@ -64,6 +64,7 @@ class Operation(library.Operator):
         self._count, self._order = len(self.kinds), itemgetter(*self.kinds)
         self._inputs = [name for name in self.kinds if name not in named]
         self._options = [name for name in FOR_BACKENDS if name in named]
+        self._switches = [name for name, kind in self.kinds.items() if kind is library.KINDS["bool"]]
 
     # --- a call ---
 
@@ -147,6 +148,8 @@ class Operation(library.Operator):
 
     def planned(self, x: Arguments, keep: bool, key: Key | None) -> Plan:
         self.demands(self.title, x)
+        for name in self._switches:
+            checks.switch(self.title, name, x[name])
         request, decision = self.decided(self.request(x, keep), x)
         scale = checks.scale(self.title, x["q"], x["scale"]) if "scale" in x else 0.0
         return Plan(key or (), request, decision, flags.current(), scale)

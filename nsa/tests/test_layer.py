@@ -142,11 +142,11 @@ def test_low_precision_and_autocast() -> None:
 
 
 class Packed(nn.Module):
-    """As PyTorch's quantised Linear: its weight is a method, and no parameter."""
+    """As PyTorch's quantised Linear, its weight is a method, and no parameter; as many wrappers, it has no sizes."""
 
     def __init__(self, of: nn.Linear) -> None:
         super().__init__()
-        self._of, self.in_features = [of], of.in_features
+        self._of = [of]
 
     def weight(self) -> Tensor:
         return self._of[0].weight

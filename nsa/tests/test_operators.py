@@ -110,6 +110,17 @@ def test_one_graph_of_a_layer() -> None:
     torch.testing.assert_close(torch.compile(layer, backend="aot_eager", fullgraph=True)(x), layer(x))
 
 
+@needs_graphs
+@pytest.mark.parametrize("phi", ["mean", "mlp"])
+def test_one_graph_of_a_layer_with_a_cache(phi: str) -> None:
+    layer = NativeSparseAttention(32, 2, 1, SMALL, phi=phi).to(DEVICE)
+    compiled, cache = torch.compile(layer, backend="aot_eager", fullgraph=True), layer.new_cache(1)
+    x = torch.rand(1, 20, 32, device=DEVICE)
+    with torch.no_grad():
+        found = torch.cat([compiled(part, cache) for part in x.split((19, 1), dim=1)], dim=1)
+        torch.testing.assert_close(found, layer(x))
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", NAMES)
 def test_followed_gradients_are_those_of_a_plain_call(name: str, backend: str) -> None:

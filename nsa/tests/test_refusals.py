@@ -137,6 +137,9 @@ TYPES: list[tuple[Callable[[], object], str]] = [
     (lambda: nsa_attention(Q, K, V, GATES, CONFIG, scale="one"), "scale must be a number or None, got 'one'"),
     (lambda: nsa_attention(Q, K, V, GATES, CONFIG, scale=torch.tensor(0.5)), "nsa_attention: scale must be a number"),
     (lambda: nsa_attention(Q, K, V, GATES, CONFIG, scales=1), "nsa_attention: got an unexpected keyword argument"),
+    (lambda: nsa_attention(Q, K, V, GATES, CONFIG, strict="no"), "strict must be True or False, got 'no'"),
+    (lambda: window(deterministic=2), "deterministic must be True or False, got 2"),
+    (lambda: nsa_decode(*(x[:, :1] for x in (Q, K, V, GATES)), CACHE, strict="no"), "strict must be True or False"),
     (lambda: ops.select_blocks(Q, K_CMP, CONFIG, lse=[0]), "lse must be a tensor, got list"),
     (
         lambda: nsa_attention(Q, K, V, GATES, CONFIG, backend=["triton"]),

@@ -198,3 +198,15 @@ def test_rows_without_blocks_are_zero_and_so_are_their_gradients() -> None:
     assert (found["o"][:, 10:20] == 0).all() and (found["grad.q"][:, 10:20] == 0).all()
     assert found["o"][:, 20:].abs().min() > 0
     assert all(value.isfinite().all() for value in found.values())
+
+
+def test_what_comes_back_to_rows_that_see_nothing_goes_no_further() -> None:
+    x = {name: PROBLEM.tensors()[name].requires_grad_() for name in ("q", "k_sel", "v_sel")}
+    q, k, v = x["q"], *(ops.compress(x[name], CONFIG) for name in ("k_sel", "v_sel"))
+    o, lse = ops.compressed_attention(q, k, v, CONFIG)
+    nothing = (lse == -math.inf)[..., None]
+    found, expected = (
+        torch.autograd.grad(o, x.values(), torch.ones_like(o).masked_fill(nothing, fill), retain_graph=True)
+        for fill in (math.nan, 0.0)
+    )
+    assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
