@@ -161,29 +161,3 @@ def indices_to_ranges(block_indices: Tensor, positions: Tensor, config: NSAConfi
     end = torch.minimum(start + config.l_sel, limit)
     ranges = torch.stack([start, end], dim=-1)
     return ranges.masked_fill((index < 0)[..., None], 0).to(torch.int32)
-
-
-def ranges_to_indices(ranges: Tensor, positions: Tensor, config: NSAConfig) -> Tensor:
-    """Token ranges, one for each selected block, as block indices: int32 [B,S,G,n], -1 for an empty range.
-
-    Raises:
-        ValueError: a shape other than [B,S,G,n,2], or a range that is not one whole block cut at its query.
-    """
-    check_ranges_shape(ranges)
-    start, end = ranges.to(torch.int64).unbind(-1)
-    empty = start == end
-    index = torch.div(start, config.l_sel, rounding_mode="floor").masked_fill(empty, -1).to(torch.int32)
-    wrong = ~empty & (indices_to_ranges(index, positions, config) != ranges).any(-1)
-    if wrong.any():
-        b, t, h, slot = wrong.nonzero()[0].tolist()
-        raise ValueError(
-            f"ranges: {ranges[b, t, h, slot].tolist()} of batch {b}, token {t}, KV head {h} is not one block "
-            f"of {config.l_sel} tokens, cut at the query"
-        )
-    return index
-
-
-def check_ranges_shape(ranges: Tensor) -> None:
-    """Refuse ranges that are not [B,S,G,n,2]; a wrong shape is never squeezed into a right one."""
-    if ranges.dim() != 5 or ranges.shape[-1] != 2:
-        raise ValueError(f"ranges must have the shape [B,S,G,n,2], got {list(ranges.shape)}")

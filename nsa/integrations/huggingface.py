@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -32,7 +32,7 @@ class NSALanguageConfig(PretrainedConfig):
     """Sizes under Hugging Face's names; the sparse branches' under the paper's (see `nsa.NSAConfig`)."""
 
     model_type = "nsa_lm"
-    keys_to_ignore_at_inference = ("past_key_values", "cache")
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "cache"]
 
     def __init__(
         self, vocab_size: int = 256, hidden_size: int = 128, num_hidden_layers: int = 2, num_attention_heads: int = 4,

@@ -137,6 +137,20 @@ def test_it_trains_from_labels() -> None:
     assert output.past_key_values is None
 
 
+def test_a_trainer_trains_and_judges_it(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate", reason="accelerate, which a Trainer needs, is not installed")
+    texts = [{"input_ids": x, "labels": x} for x in prompt(batch=6).tolist()]
+    how = {"max_steps": 2, "per_device_train_batch_size": 3, "gradient_checkpointing": True, "learning_rate": 0.1}
+    quiet = {"report_to": [], "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
+    trainer = transformers.Trainer(
+        model().float(), transformers.TrainingArguments(str(tmp_path), **how, **quiet),
+        train_dataset=texts, eval_dataset=texts, data_collator=transformers.DataCollatorWithFlattening(),
+    )  # fmt: skip
+    before = trainer.evaluate()["eval_loss"]
+    trainer.train()
+    assert trainer.evaluate()["eval_loss"] < before - 0.1
+
+
 def test_logits_to_keep_and_tuples() -> None:
     lm, text = model(), prompt()
     with torch.no_grad():
