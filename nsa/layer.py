@@ -19,7 +19,21 @@ NAME = "NativeSparseAttention"
 GATES = ("sigmoid", "softmax")
 
 
-class WeightedCompression(nn.Module):
+class Compression(nn.Module):
+    """A learned compression. It is called as a module: who wraps modules (FSDP, an offloader) then sees its weights
+    used.
+    """
+
+    def phi(self, dtype: torch.dtype) -> Phi:
+        """The map in the dtype of its inputs."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, config: NSAConfig, **how: Any) -> Tensor:
+        """Compressed tokens [B,Tc,Hkv,D] of x [B,T,Hkv,D]; `how` as `nsa.ops.compress` takes it."""
+        return ops.compress(x, config, phi=self.phi(x.dtype), **how)
+
+
+class WeightedCompression(Compression):
     """A learned weight for each token of a span; begins as the mean."""
 
     def __init__(self, n_kv_heads: int, l: int, dim: int) -> None:  # noqa: E741  the paper's symbol
@@ -32,11 +46,10 @@ class WeightedCompression(nn.Module):
         nn.init.constant_(self.weight, 1.0 / self.weight.shape[1])
 
     def phi(self, dtype: torch.dtype) -> Phi:
-        """The map in the dtype of its inputs."""
         return WeightedPhi(self.weight.to(dtype))
 
 
-class MlpCompression(nn.Module):
+class MlpCompression(Compression):
     """An MLP of the span with intra-block position embedding, one for each KV head; `dim` hidden units."""
 
     def __init__(self, n_kv_heads: int, l: int, dim: int) -> None:  # noqa: E741  the paper's symbol
@@ -57,7 +70,6 @@ class MlpCompression(nn.Module):
             nn.init.zeros_(bias)
 
     def phi(self, dtype: torch.dtype) -> Phi:
-        """The map in the dtype of its inputs."""
         return MlpPhi(*(x.to(dtype) for x in (self.position, self.w_in, self.b_in, self.w_out, self.b_out)))
 
 
@@ -222,7 +234,7 @@ class NativeSparseAttention(nn.Module):
         (an `nsa.cache.Compressor`).
         """
         k_cmp, v_cmp = (
-            ops.compress(x, self.config, phi=learned.phi(x.dtype), cu_seqlens=cu_seqlens, **self._plain)
+            learned(x, self.config, cu_seqlens=cu_seqlens, **self._plain)
             for x, learned in ((k, self.compress_k), (v, self.compress_v))
         )
         at = blocks.compressed_positions(k_cmp.shape[1], self.config, cu_seqlens, k.device)

@@ -168,6 +168,15 @@ def test_a_quantised_layer_has_a_cache(phi: str) -> None:
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("phi", ["weighted", "mlp"])
+def test_whoever_wraps_its_parts_sees_each_called(phi: str) -> None:
+    attention, called = layer(phi=phi), set()
+    for name, part in attention.named_children():
+        part.register_forward_hook(lambda *_, name=name: called.add(name))
+    attention(tokens(20))
+    assert called == {name for name, _ in attention.named_children()}
+
+
 def test_arguments_are_stronger_than_flags() -> None:
     with pytest.raises(routing.RoutingError, match="selected"):
         layer(backend={"selected": "cuda"}, strict=True)(tokens(9))

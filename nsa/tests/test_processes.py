@@ -23,7 +23,7 @@ def _train(rank: int, device: str, kind: str, address: str, found: Any) -> None:
         "nccl" if device == "cuda" else "gloo", init_method=f"file://{address}", rank=rank, world_size=2
     )
     torch.manual_seed(0)
-    layer: Any = NativeSparseAttention(64, 4, 2, SMALL).to(where)
+    layer: Any = NativeSparseAttention(64, 4, 2, SMALL, phi="weighted").to(where)
     x = torch.rand(2, 20, 64).to(where)
     if kind == "whole":
         layer(x).square().mean().backward()
@@ -32,7 +32,9 @@ def _train(rank: int, device: str, kind: str, address: str, found: Any) -> None:
     else:
         from torch.distributed.fsdp import fully_shard
 
-        fully_shard(layer, mesh=dist.init_device_mesh(device, (2,)))
+        mesh = dist.init_device_mesh(device, (2,))
+        for part in (*layer.children(), layer):  # each whole only while it is called
+            fully_shard(part, mesh=mesh)
     if kind != "whole":
         layer(x[rank : rank + 1]).square().mean().backward()
     grads = [p.grad for p in layer.parameters()]
