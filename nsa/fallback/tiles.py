@@ -177,9 +177,9 @@ class TiledAttention(torch.autograd.Function):
     def backward(ctx: Any, saved: tuple[Tensor, ...], grad_o: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, o, lse = saved
         wide = lse.dtype
-        grad_o = grad_o.masked_fill((lse == -math.inf)[..., None], 0.0)  # 0 times what is no number would be none
         grad_q = torch.zeros_like(q)
         grad_k, grad_v = (torch.zeros(x.shape, dtype=wide, device=x.device) for x in (k, v))
+        grad_o = grad_o.masked_fill((lse == -math.inf)[..., None], 0.0)  # 0 times what is no number would be none
         delta = (grad_o.to(wide) * o.to(wide)).sum(-1)
         for chunk in ctx.chunks:
             tile = ctx.tile_of(chunk)
