@@ -51,7 +51,7 @@ _RUNS_PYTHON = re.compile(r"(?:python|pypy)[\d.]*|py\.?test[\d.]*|torchrun|accel
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
 _CLOCK = re.compile(r"\bdate\b[^|;\n]*\+\S*%[sN]|\btime\b|\bSECONDS\b|\bEPOCH(?:REALTIME|SECONDS)\b")
 _ASKS = re.compile(r"(?<!\S)(--version|--help)(?!\S)")
-_ANSWERED = ("said", "ignored", "kept", "substituted")  # which is enough where a command only asks
+_ANSWERED = ("as 0", "said", "ignored", "kept", "substituted")  # which is enough where a command only asks
 _MAKES = ("make", "gmake", "ninja")
 _GOES_ON = "make was told to go on after errors, and what failed is not recorded"
 _NOT_RECORDED = "the exit codes that a script lost are not recorded of this {}"
@@ -150,7 +150,7 @@ def read(folder: Path, command: Command, where: Where, children: Iterable[Child]
     record = ShellRecord(text, where.cwd)
     ends = Ends(processes, record, os.getpid(), command.status)
     entries = list(_entries(record, ends, where))
-    lost = [entry for entry in entries if entry["how"] not in ("running", "begins", "eval")]
+    lost = [entry for entry in entries if entry["how"] not in ("running", "begins", "eval", "as 0")]
     lost += [_of_child(child, where) for child in children if not ends.only_asked(child.pid)]
     lost += [
         _of_end(untold, where) for untold in ends.untold() if not ends.inherits(untold.end) or _is_own(untold, where)
@@ -172,6 +172,8 @@ def read(folder: Path, command: Command, where: Where, children: Iterable[Child]
     others = _others(record) if text else [program for program in command.argv[:1] if not _is_python(program)]
     taken = {f"{_as_typed(u.end.command, where)} returned {u.end.code}, and {u.by} went on": u for u in ends.taken()}
     doubts = [plain(said) for said, end in taken.items() if _is_own(end, where)]
+    as_0 = (entry for entry in entries if entry["how"] == "as 0" and entry["ours"] and command.status == 0)
+    doubts += map(_taken_as_0, as_0)
     return Seen(lost[:_MOST], unseen, inert, doubts[:_MOST], record.texts, others)
 
 
@@ -346,6 +348,11 @@ def _entries(record: ShellRecord, ends: Ends, where: Where) -> Iterator[LostExit
         if tuple(entry.values()) not in seen:
             seen.add(tuple(entry.values()))
             yield entry
+
+
+def _taken_as_0(entry: LostExitCode) -> str:
+    place = f" ({entry['file']} line {entry['line']})" if entry["file"] else ""
+    return f"{entry['command']} returned {entry['code']}, which its script takes for 0{place}"
 
 
 def _run_by(command: str, by: str) -> str:

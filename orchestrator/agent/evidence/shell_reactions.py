@@ -14,6 +14,7 @@ from orchestrator.agent.evidence.shell_commands import (
     QUESTIONS,
     SAYING,
     compares_files,
+    holds_status,
     is_comparison,
     is_overwritten,
     is_question,
@@ -28,6 +29,7 @@ from orchestrator.agent.evidence.shell_commands import (
     text_of_all,
     written_by,
 )
+from orchestrator.agent.evidence.shell_numbers import STATUS, Status
 from orchestrator.agent.evidence.shell_scripts import Call, Scripts, root
 from orchestrator.agent.evidence.shell_syntax import Unparsable, parse
 from orchestrator.agent.evidence.shell_tree import (
@@ -43,10 +45,11 @@ from orchestrator.agent.evidence.shell_tree import (
     condensed,
 )
 
-Fate = Literal["tested", "said", "ignored", "negated", "kept", "substituted", "untested", "left"]
-"""What becomes of a status: it is printed at most, dropped, in a variable that leads to nothing; bash forgets it, with
-the substitution that it is of, which the script could have asked for in another way (`untested`) or in none; or it is a
-statement's, of which the shell itself tells (`left`), but for that of `! command`, which it drops (`negated`).
+Fate = Literal["tested", "as 0", "said", "ignored", "negated", "kept", "substituted", "untested", "left"]
+"""What becomes of a status: it is asked for, and 0 would get the same answer; it is printed at most, dropped, in a
+variable that leads to nothing; bash forgets it, with the substitution that it is of, which the script could have asked
+for in another way (`untested`) or in none; or it is a statement's, of which the shell itself tells (`left`), but for
+that of `! command`, which it drops (`negated`).
 """
 
 _DROPPING = ("", ":", "true", "exit", "return", "break", "continue")
@@ -57,14 +60,26 @@ _STATUS = re.compile(r"\$\{?(\?|PIPESTATUS)")
 
 
 def fate(
-    scripts: Scripts, command: Simple, calls: Sequence[Call], *, tested: bool, left: bool, fails: bool = True
+    scripts: Scripts,
+    command: Simple,
+    calls: Sequence[Call],
+    *,
+    tested: bool,
+    left: bool,
+    fails: bool = True,
+    code: Optional[int] = None,
 ) -> Fate:
     """What becomes of the failure of `command`, behind the `calls` of functions that it ended.
 
     `tested` says that bash takes it for tested; `left` that its script ended badly, so that it may have been by it.
-    Where it does not fail itself, a ! does that.
+    Where it does not fail itself, a ! does that. With its `code`, questions about that are answered.
     """
-    return _Way(_Dependents(scripts), list(calls), tested=tested, left=left, fails=fails).of(command)
+    found = _Way(_Dependents(scripts), list(calls), tested=tested, left=left, fails=fails).of(command)
+    if found != "tested" or code is None or not fails:
+        return found
+    dependents = _Dependents(scripts, Status(command, code))
+    by_code = _Way(dependents, list(calls), tested=tested, left=left).of(command)
+    return found if by_code in ("tested", "left") or not dependents.took_as_0 else "as 0"
 
 
 def tested_by_trap(scripts: Scripts, text: str, signal: str) -> bool:
@@ -78,10 +93,14 @@ def tested_by_trap(scripts: Scripts, text: str, signal: str) -> bool:
 
 
 class _Dependents:
-    """What depends on a status by way of variables, files and questions, each of which is followed once."""
+    """What depends on a status by way of variables, files and questions, each of which is followed once.
 
-    def __init__(self, scripts: Scripts) -> None:
-        self.scripts = scripts
+    `took_as_0` says that a question was met which this `status` does not change.
+    """
+
+    def __init__(self, scripts: Scripts, status: Optional[Status] = None) -> None:
+        self.scripts, self._status = scripts, status
+        self.took_as_0 = False
         self._seen: Set[str] = set()
 
     def is_new(self, name: str) -> bool:
@@ -102,6 +121,12 @@ class _Dependents:
             return True
         return any(self._is_file_read(file, c) for c in commands for file in written_by(c))
 
+    def takes_as_0(self, reader: Command, name: str = STATUS) -> bool:
+        """Whether the status, kept in a variable or not, changes nothing in what reads it."""
+        is_as_0 = self._status is not None and self._status.kept_in(name).is_as_0(reader)
+        self.took_as_0 |= is_as_0
+        return is_as_0
+
     def is_asked(self, question: Command) -> bool:
         """Whether something depends on the status of a question."""
         return _Way(self, [], question=True).of(question) in ("tested", "left")
@@ -116,7 +141,12 @@ class _Dependents:
 
     def _is_variable_read(self, name: str, setter: Simple) -> bool:
         self._seen.add(name)
-        return any(self._reads(node, name) for scope in self.scripts.scopes(setter) for node in scope.walk())
+        nodes = [node for scope in self.scripts.scopes(setter) for node in scope.walk()]
+        if self._status is not None and holds_status(setter, name):
+            status = self._status.kept_in(name)
+            nodes = [node for node in nodes if not (isinstance(node, Command) and self.takes_as_0(node, name))]
+            nodes = [node for node in nodes if not status.leaves_out(node)]
+        return any(self._reads(node, name) for node in nodes)
 
     def _reads(self, node: Node, name: str) -> bool:
         if isinstance(node, Compound):
@@ -203,7 +233,10 @@ class _Way:
             return "tested"  # `command && exit 1`: it is to fail
         if self._scripts.acts(depends if self._question else done) or self._dependents.leads_on(depends):
             return "tested"
-        if any(self._dependents.is_asked(c) for c in simple(done) if _reads_status(c)):
+        asking = [c for c in simple(done) if _reads_status(c)]
+        if any(map(self._dependents.takes_as_0, asking)):
+            return self._unused()
+        if any(map(self._dependents.is_asked, asking)):
             return "tested"
         if self._dependents.leads_on([chain.pipelines[index], *_passed_over(chain, done)]):
             return "tested"  # what it has printed is looked at; or what the rest of the loop would have set
@@ -244,6 +277,8 @@ class _Way:
 
     def _read_by(self, reader: Command) -> Fate:
         """Of a status that `$?` is, or was."""
+        if self._dependents.takes_as_0(reader):
+            return "said"
         if isinstance(reader, Compound):
             return "tested" if self._dependents.on(reader.bodies) else "said"
         if isinstance(reader, Simple) and reader.name in QUESTIONS:

@@ -214,10 +214,12 @@ class ShellRecord:
         left = self._main(line.shell) in self._bad
         nodes = self._find(runner, line.place)
         fails = line.how != "negated"
-        key = (runner.file or self._main(runner.shell), runner.line, line.place, tuple(calls), tested, left, fails)
+        place = (runner.file or self._main(runner.shell), runner.line, line.place)
+        key = (*place, tuple(calls), tested, left, fails, line.code)
         if key not in self._fates:
             named, scripts = self._named(calls, line.shell), self._scripts_read()
-            fates = (fate(scripts, node, named, tested=tested, left=left, fails=fails) for node in nodes)
+            how = {"tested": tested, "left": left, "fails": fails}
+            fates = (fate(scripts, node, named, **how, code=line.code) for node in nodes)
             self._fates[key] = next((found for found in fates if found not in ("tested", "left")), None)
         lost = self._fates[key]
         if (

@@ -221,11 +221,12 @@ class _Reader:
         while self._reserved() != "esac":
             if self._operator() == "(":
                 self._take("(")
+            made.patterns.append([])
             while self._operator() != ")":
                 if self._operator() == "|":
                     self._take("|")
                 self._blanks()
-                self._word()
+                made.patterns[-1].append(self._word().literal)
             self._take(")")
             made.bodies.append(self.block((";;", ";&", ";;&", "esac")))
             if self._operator() in (";;", ";&", ";;&"):

@@ -117,13 +117,14 @@ class Compound(Command):
     """A command of blocks: `if`, `while`, `for`, `case`, `{}`, `()`, in this order as `kind`.
 
     `conditions` are the blocks whose statuses it tests, each with that of `bodies` beside it which follows; an `else`
-    has none. `words` are what a `for` goes through, or the word of a `case`.
+    has none. `words` are what a `for` goes through, or the word of a `case`, whose `patterns` stand beside its bodies.
     """
 
     def __init__(self, kind: str, line: int) -> None:
         self.kind, self.line = kind, line
         self.conditions: List[Block] = []
         self.bodies: List[Block] = []
+        self.patterns: List[List[str]] = []
         self.words: List[Word] = []
         self.redirects = []
 

@@ -68,6 +68,23 @@ FATES: Mapping[str, list[str]] = {
         "X || python -c 'import b; b.run()'; echo",
         "X || bash -c 'y; echo'; echo",
     ],
+    "as 0": [
+        "X; [ $? -ne 124 ]",
+        "X\n[[ $? != 124 ]] || exit 1; echo",
+        "X; if [ $? -eq 124 ]; then echo late; exit 1; fi; echo",
+        "X; case $? in 0|1) ;; *) exit 1;; esac",
+        "X; case $? in 2) exit 1;; *) echo on;; esac; y",
+        "X; rc=$?; (( rc == 2 )) && exit 1; echo",
+        "X; rc=$?; if (( rc > 1 && rc != 5 )); then exit $rc; fi; echo",
+        'rc=0; X || rc=$?; test "$rc" -gt 1 && exit $rc; echo',
+        "X; rc=$?; if [ $rc -ne 0 ] && [ $rc -ne 1 ]; then exit $rc; fi; echo",
+        "X; rc=$?; echo $rc; [ ${rc} -le 1 ] || { echo bad; exit 1; }",
+        "set -e; X || [ $? -ne 124 ]; echo",
+        "f() { X; return $(($? / 2)); }\nf || exit 1; echo",
+        "X; exit $(($? / 2))",
+        "X; rc=$?; exit $((rc * 0))",
+        "f() { local rc; X; rc=$?; if [ $rc -ge 2 ]; then return 1; fi; }\nf || exit 1",
+    ],
     "said": [
         "X || echo no",
         "X || echo no; echo on",
@@ -141,7 +158,30 @@ def the(command: str, scripts: Scripts, text: str) -> Simple:
 def test_what_becomes_of_a_status(expected: str, text: str) -> None:
     scripts = Scripts({"s": text})
     calls = [Call("f", "s", text.count("\n") + 1)] if "f" in text.split() or "f()" in text else []
-    assert fate(scripts, the("X", scripts, text), calls, tested=True, left=False) == expected
+    code = 1 if expected == "as 0" else None
+    assert fate(scripts, the("X", scripts, text), calls, tested=True, left=False, code=code) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (1, "X; [ $? -eq 1 ]"),
+        (1, "X; [ $? -ne 1 ] || y; echo"),
+        (3, "set -e; X || [ $? -eq 3 ]; echo"),  # which somebody has chosen
+        (77, "X; case $? in 0|77) ;; *) exit 1;; esac"),
+        (124, "X; rc=$?; if [ $rc -ne 0 ] && [ $rc -ne 124 ]; then exit $rc; fi; echo"),
+        (2, "X; rc=$?; if [ $rc -gt 1 ]; then exit $rc; fi; echo"),
+        (1, "X; rc=$?; [ $rc -gt $MOST ] && exit 1; echo"),  # nobody knows
+        (1, "X; case $? in $FINE) ;; *) exit 1;; esac"),
+        (1, "X; rc=$?; if [ $rc -eq 124 ]; then exit 1; fi; exit $rc"),
+        (1, "X; rc=$?; [ $rc -eq 124 ] && exit 1; y --rc $rc; echo"),
+        (1, "X; rc=$?; [ -z $rc ] && exit 1; echo"),
+        (1, "X; rc=$?; bad=$((bad + rc)); [ $bad -gt 9 ] && exit 1; echo"),
+    ],
+)
+def test_a_question_that_tells_a_status_from_0_tests_it(code: int, text: str) -> None:
+    scripts = Scripts({"s": text})
+    assert fate(scripts, the("X", scripts, text), [], tested=True, left=False, code=code) == "tested"
 
 
 def test_a_status_that_leaves_its_script_is_tested_by_who_runs_that() -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .records import Checks
 
 _OF_SPAWN = "ProcessRaisedException"  # torch.multiprocessing's, with the traceback of the process as its text
+_NEVER_BLANK = (int, float, complex, list, tuple, dict, set)
 _NOT_ASSERTED = "a comparison came out false, and nothing asserts it"
 
 
@@ -65,6 +66,11 @@ class Seen(type):
         except Exception:  # whatever it meets: the program is not to see it
             return False
         return False
+
+    def worded(cls, value: Any) -> None:
+        """Look at what is asserted as words, which are blank of no number, array or container."""
+        if value is None or isinstance(value, _NEVER_BLANK) or hasattr(value, "dtype"):
+            cls.checks.now.vacuous.append("words of a value are asserted, which are there whatever it is")
 
     def compared_all(cls, side: Any) -> None:
         """Look at one side of a comparison of which all elements have held."""

@@ -30,6 +30,7 @@ from ..source.syntax import (
 from .callees import Callees
 from .counterparts import must_not_raise
 from .facts import Facts, Function
+from .kinds import bound_once
 from .nodes import (
     APART,
     ASSERTED,
@@ -52,7 +53,7 @@ from .nodes import (
     with_dropped,
     with_told,
 )
-from .truths import literals, why_message, why_method_holds, why_true
+from .truths import why_message, why_method_holds, why_true
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class _Marker:
         self._function: Function | None = None
         self._outermost: ast.AST | None = None  # function
         self._checked: set[str] | None = None
-        self._constants: dict[str, object] | None = None
+        self._bound: dict[str, ast.expr] | None = None
         self._is_observed = False  # by a `with` or a `try` around
         self._expects = False  # a `with` around it that something is raised
         self._read: set[str] | None = None
@@ -172,7 +173,7 @@ class _Marker:
         line = first_line(node)
         self._function = Function(node.name, line, self._facts.key(line))
         self._facts.add(self._function)
-        self._outermost, self._checked, self._constants, self._read = node, None, None, None
+        self._outermost, self._checked, self._bound, self._read = node, None, None, None
         self._callees.begin()
 
     def _checked_names(self) -> set[str]:
@@ -224,7 +225,7 @@ class _Marker:
             return [self._says(node, "loses", "a tuple is asserted, which is always true")], []
         if isinstance(test, ast.Constant) and not test.value:  # as `pytest.fail()`
             return [], []
-        why = why_true(test, self._literals(test)) or why_message(test, node.msg)
+        why = why_true(test, self._bound_names(test)) or why_message(test, node.msg)
         compares = isinstance(test, ast.Call) and called(test) in statements.COMPARES
         if why is None and compares and self._is_of_copies(test):  # type: ignore[arg-type]
             why = _COPY
@@ -246,6 +247,9 @@ class _Marker:
         elif isinstance(test, ast.Compare) and statements.are_truths(test):
             sides = (side.func.value if not side.args else side.args[0] for side in (test.left, *test.comparators))  # type: ignore[attr-defined]
             after.append(call_seen(node, "compared_truths", *sides))
+        worded = statements.worded(test)
+        if worded is not None:
+            after.append(call_seen(node, "worded", worded))
         return [], [*made_up, *after, *self._one_function(node, test), *self._limited(node, test)]
 
     def _made_up(self, node: ast.stmt, value: ast.expr) -> list[ast.stmt]:
@@ -291,7 +295,7 @@ class _Marker:
         call = node.value
         if not isinstance(node, ast.Expr) or not isinstance(call, ast.Call):
             return [*marks, *self._ran(node)]
-        why = why_method_holds(called(call), call.args, self._literals(call))
+        why = why_method_holds(called(call), call.args, self._bound_names(call))
         if why is None and statements.is_check(called(call)) and self._is_of_copies(call):
             why = _COPY
         if why is not None:
@@ -429,11 +433,11 @@ class _Marker:
         inside.generators[-1].ifs.append(ast.UnaryOp(ast.Not(), is_seen(node, key), **place_of(node)))
         return [seen_mark(node, (THROUGH, key))]
 
-    def _literals(self, test: ast.expr) -> dict[str, object]:
-        """The names in the function around that stand for a literal, where an expression may be about no more."""
-        if self._constants is None and self._outermost is not None and statements.may_be_literal(test):
-            self._constants = literals(self._outermost)
-        return self._constants or {}
+    def _bound_names(self, test: ast.expr) -> dict[str, ast.expr]:
+        """The names that the function around binds once, where an expression may be about no more."""
+        if self._bound is None and self._outermost is not None and statements.may_be_literal(test):
+            self._bound = bound_once(self._outermost)
+        return self._bound or {}
 
     def _vacuous(self, node: ast.stmt, why: str, called: Spec | None = None) -> list[ast.stmt]:
         if self._function is not None:

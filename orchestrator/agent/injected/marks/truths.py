@@ -8,16 +8,16 @@ from __future__ import annotations
 import ast
 import operator
 
-from ..source.syntax import DEFINITIONS, called, walked
+from ..source.syntax import called, walked
+from .kinds import COMPARISONS, NOTHING, TEXTS, Kinds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterable, Mapping, Sequence
+    from typing import Any, Callable, Sequence
 
-    Constants = Mapping[str, object]  # names that are bound once, to a literal
+    from .kinds import Bound
 
 LIST_OF_TRUTHS = "a list of truths is asserted, which is true whatever they are"
-_NOTHING: Any = object()
 _DISPLAYS = (ast.Tuple, ast.List, ast.Set)
 _FRESH = (ast.List, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp, ast.Lambda, ast.GeneratorExp)
 # Functions whose results equal each other for the same arguments, and those that return something true.
@@ -26,8 +26,8 @@ _PURE = (
     "sum", "min", "max", "id", "hash", "round",
 )  # fmt: skip
 _TRUE = ("repr", "type", "id", "object", "iter", "enumerate", "zip", "map", "filter", "reversed", "super")
+_FORMATS_OF_NUMBERS = tuple("bcdeEfFgGnoxX%")
 _SAME_OBJECT = ("type", "id")
-_COMPARISONS = ("allclose", "isclose", "array_equal", "array_equiv")
 _ELEMENTWISE = ("isclose", "eq", "ne", "lt", "le", "gt", "ge", "equal", "isfinite")
 _REFLEXIVE = (ast.Eq, ast.Is, ast.LtE, ast.GtE)
 _IRREFLEXIVE = (ast.NotEq, ast.IsNot, ast.Lt, ast.Gt)
@@ -49,17 +49,17 @@ _COMPARES: dict[str, type[ast.cmpop]] = {
 }  # fmt: skip
 
 
-def why_true(test: ast.expr, constants: Constants) -> str | None:
+def why_true(test: ast.expr, bound: Bound) -> str | None:
     """Why an asserted expression cannot be false, as a clause."""
-    return _Truth(constants).why(test)
+    return _Truth(bound).why(test)
 
 
-def why_method_holds(name: str, arguments: Sequence[ast.expr], constants: Constants) -> str | None:
+def why_method_holds(name: str, arguments: Sequence[ast.expr], bound: Bound) -> str | None:
     """The same of a method of unittest, by what it asserts."""
     if name == "assertTrue" and len(arguments) > 1 and _is_number(arguments[1]):
         return "assertTrue takes the second value for its message, and compares nothing"
     asserted = _asserted(name, arguments)
-    return None if asserted is None else why_true(asserted, constants)
+    return None if asserted is None else why_true(asserted, bound)
 
 
 def why_message(test: ast.expr, message: ast.expr | None) -> str | None:
@@ -105,13 +105,13 @@ def _asserted(name: str, arguments: Sequence[ast.expr]) -> ast.expr | None:
 
 
 class _Truth:
-    def __init__(self, constants: Constants) -> None:
-        self._constants = constants
+    def __init__(self, bound: Bound) -> None:
+        self._kinds = Kinds(bound)
 
     def why(self, test: ast.expr) -> str | None:
         if self.of(test) is not True:
             return None
-        if self._literal(test) is not _NOTHING:
+        if self._kinds.literal(test) is not NOTHING:
             return "a constant is asserted"
         if isinstance(test, ast.ListComp):
             return LIST_OF_TRUTHS
@@ -121,21 +121,11 @@ class _Truth:
 
     def of(self, node: ast.expr) -> bool | None:
         """Whether an expression is true or false in any case."""
-        literal = self._literal(node)
-        if literal is not _NOTHING:
+        literal = self._kinds.literal(node)
+        if literal is not NOTHING:
             return bool(literal)
         find: Callable[[Any], bool | None] | None = getattr(self, f"_of_{type(node).__name__}", None)
         return find(node) if find is not None else isinstance(node, (ast.Lambda, ast.GeneratorExp)) or None
-
-    def _literal(self, node: ast.expr) -> Any:
-        if isinstance(node, ast.Constant):
-            return node.value
-        if isinstance(node, ast.Name):
-            return self._constants.get(node.id, _NOTHING)
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            inner = self._literal(node.operand)
-            return -inner if isinstance(inner, (int, float)) else _NOTHING
-        return _NOTHING
 
     # --- kinds of expressions ---
 
@@ -153,13 +143,24 @@ class _Truth:
 
     def _of_ListComp(self, node: ast.ListComp) -> bool | None:
         """`[a == b for ...]`, where `all` of it was meant."""
-        return isinstance(node.elt, ast.Compare) or called(node.elt) in _COMPARISONS or None
+        return isinstance(node.elt, ast.Compare) or called(node.elt) in COMPARISONS or None
 
     def _of_Dict(self, node: ast.Dict) -> bool | None:
         return None if node.keys and all(key is None for key in node.keys) else bool(node.keys)
 
     def _of_JoinedStr(self, node: ast.JoinedStr) -> bool | None:
-        return any(isinstance(part, ast.Constant) and bool(part.value) for part in node.values) or None
+        return any(map(self._is_some_text, node.values)) or None
+
+    def _is_some_text(self, part: ast.expr) -> bool:
+        """Whether what an f-string joins is never blank: of a number, say, or written as one."""
+        if not isinstance(part, ast.FormattedValue):
+            return self.of(part) is True
+        spec = part.format_spec.values[-1:] if isinstance(part.format_spec, ast.JoinedStr) else []
+        as_number = any(str(getattr(end, "value", ""))[-1:] in _FORMATS_OF_NUMBERS for end in spec)
+        return as_number or part.conversion in (ord("r"), ord("a")) or self._is_no_text(part.value)
+
+    def _is_no_text(self, node: ast.expr) -> bool:
+        return self._kinds.of(node) not in (None, *TEXTS)
 
     def _of_NamedExpr(self, node: Any) -> bool | None:
         return self.of(node.value)
@@ -195,7 +196,10 @@ class _Truth:
             return self.of(node.args[0])
         if name == "isinstance" and len(node.args) == 2:
             kinds = node.args[1].elts if isinstance(node.args[1], _DISPLAYS) else [node.args[1]]
-            return any(isinstance(kind, ast.Name) and kind.id == "object" for kind in kinds) or None
+            of = node.args[0]
+            return any(_is_type_of(of, kind) or self._kinds.is_a(of, kind) for kind in kinds) or None
+        if name in ("str", "format") and node.args:
+            return self._is_no_text(node.args[0]) or None
         if name == "hasattr" and len(node.args) == 2:
             return (isinstance(node.args[1], ast.Constant) and str(node.args[1].value) in dir(object)) or None
         if name == "all" and len(node.args) == 1 and isinstance(node.args[0], (ast.GeneratorExp, ast.ListComp)):
@@ -227,29 +231,23 @@ class _Truth:
             return True if isinstance(op, _REFLEXIVE) else False if isinstance(op, _IRREFLEXIVE) else None
         if isinstance(op, ast.NotEq) and any(_is_fresh_object(side) for side in (left, right)):
             return True
-        a, b = self._literal(left), self._literal(right)
-        if a is not _NOTHING and b is not _NOTHING:
+        a, b = self._kinds.literal(left), self._kinds.literal(right)
+        if a is not NOTHING and b is not NOTHING:
             return _evaluated(a, op, b)
+        if _is_within(left, op, right) or _is_within(right, _FLIPPED.get(type(op), ast.Eq)(), left):
+            return True
         return self._bounded(left, op, right)
 
     def _identical(self, left: ast.expr, right: ast.expr, *, same: bool) -> bool | None:
-        a, b = self._literal(left), self._literal(right)
+        a, b = self._kinds.literal(left), self._kinds.literal(right)
         if a is None and b is None:
             return same
-        if (a is None and self._is_never_none(right)) or (b is None and self._is_never_none(left)):
+        if (a is None and self._kinds.never_none(right)) or (b is None and self._kinds.never_none(left)):
             return not same
         if any(isinstance(side, (*_FRESH, ast.Tuple)) or _is_fresh_object(side) for side in (left, right)):
             return not same
         is_one = _same(left, right) and not any(isinstance(n, ast.Call) and not _gives_one(n) for n in walked(left))
         return same if is_one else None
-
-    def _is_never_none(self, node: ast.expr) -> bool:
-        literal = self._literal(node)
-        kinds = (*_FRESH, ast.Tuple, ast.Compare, ast.JoinedStr)
-        is_not = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
-        named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in (*_PURE, *_TRUE)
-        named = named or called(node) in _COMPARISONS
-        return literal not in (_NOTHING, None) or isinstance(node, kinds) or is_not or named
 
     def _is_inside(self, left: ast.expr, right: ast.expr) -> bool | None:
         if isinstance(left, ast.Constant) and left.value in ("", b""):
@@ -258,33 +256,20 @@ class _Truth:
             return None
         if not right.elts:
             return False
-        values = {self._literal(e) for e in right.elts if isinstance(e, ast.Constant)}
-        is_bool = isinstance(left, ast.Compare) or (isinstance(left, ast.UnaryOp) and isinstance(left.op, ast.Not))
+        values = {self._kinds.literal(e) for e in right.elts if isinstance(e, ast.Constant)}
+        is_bool = isinstance(left, ast.Compare) or self._kinds.of(left) is bool
         return any(_same(left, e) for e in right.elts) or (is_bool and values >= {True, False}) or None
 
     def _bounded(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool | None:
         """By the least that one side can be, where the other is a number."""
-        least, most, kind = self._least(left), self._literal(right), type(op)
+        least, most, kind = self._kinds.least(left), self._kinds.literal(right), type(op)
         if least is None:
-            least, most, kind = self._least(right), self._literal(left), _FLIPPED.get(type(op), type(op))
+            least, most, kind = self._kinds.least(right), self._kinds.literal(left), _FLIPPED.get(type(op), type(op))
         if least is None or isinstance(most, (bool, str)) or not isinstance(most, (int, float)):
             return None
         holds = (kind is ast.GtE and least >= most) or (kind is ast.Gt and least > most)
         fails = (kind is ast.Lt and least >= most) or (kind is ast.LtE and least > most)
         return True if holds or (kind is ast.NotEq and least > most) else False if fails else None
-
-    def _least(self, node: ast.expr) -> float | None:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            if node.func.id in ("len", "abs"):
-                return 0
-            numbers = [self._literal(a) for a in node.args] if node.func.id == "max" and len(node.args) > 1 else []
-            return max((n for n in numbers if isinstance(n, (int, float))), default=None)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
-            return self._least(node.func.value) if node.func.attr in ("sum", "mean", "max", "min", "item") else None
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-            power = self._literal(node.right)
-            return 0 if isinstance(power, int) and power % 2 == 0 else None
-        return None
 
 
 def _evaluated(a: Any, op: ast.cmpop, b: Any) -> bool | None:
@@ -298,6 +283,25 @@ def _evaluated(a: Any, op: ast.cmpop, b: Any) -> bool | None:
 def _same(left: ast.expr, right: ast.expr) -> bool:
     """Whether both sides are written alike, and nothing in them may give something else the second time."""
     return type(left) is type(right) and ast.dump(left) == ast.dump(right) and all(map(_is_pure, walked(left)))
+
+
+def _is_within(small: ast.expr, op: ast.cmpop, large: ast.expr) -> bool:
+    """`x <= max(x, y)` and `min(x, y) <= x`."""
+    pairs = ((small, large, "max"), (large, small, "min")) if isinstance(op, ast.LtE) else ()
+    return any(_same(one, other) for one, of, name in pairs for other in _arguments(of, name))
+
+
+def _arguments(node: ast.expr, name: str) -> Sequence[ast.expr]:
+    """Of a call of a function by its bare name."""
+    is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+    return node.args if is_call else ()  # type: ignore[attr-defined]
+
+
+def _is_type_of(node: ast.expr, kind: ast.expr) -> bool:
+    """`type(x)` and `x.__class__`, of x."""
+    if isinstance(kind, ast.Attribute) and kind.attr == "__class__":
+        return _same(node, kind.value)
+    return any(_same(node, of) for of in _arguments(kind, "type")[:1])
 
 
 def _exact(node: ast.expr) -> ast.expr:
@@ -327,31 +331,3 @@ def _is_opposite(a: ast.expr, b: ast.expr) -> bool:
         return False
     sides = _same(a.left, b.left) and _same(a.comparators[0], b.comparators[0])
     return sides and _OPPOSITES.get(type(a.ops[0])) is type(b.ops[0])
-
-
-def literals(function: ast.AST) -> dict[str, object]:
-    """The names that a function binds once, to a literal, and never again in any way."""
-    found: dict[str, object] = {}
-    bound: dict[str, int] = {}
-    for node in walked(function):
-        for name in _bound_by(node):
-            bound[name] = bound.get(name, 0) + 1
-        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
-        if isinstance(target, ast.Name) and isinstance(node.value, ast.Constant):  # type: ignore[attr-defined]
-            found[target.id] = node.value.value  # type: ignore[attr-defined]
-    return {name: value for name, value in found.items() if bound[name] == 1}
-
-
-def _bound_by(node: ast.AST) -> Iterable[str]:
-    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-        return [node.id]
-    if isinstance(node, ast.arg):
-        return [node.arg]
-    if isinstance(node, (ast.Global, ast.Nonlocal)):
-        return node.names
-    if isinstance(node, DEFINITIONS):
-        return [node.name]
-    if isinstance(node, ast.alias):
-        return [(node.asname or node.name).partition(".")[0]]
-    name = getattr(node, "name", None)  # of a handler, or a pattern
-    return [name] if isinstance(name, str) else []

@@ -206,7 +206,23 @@ def may_be_literal(test: ast.expr) -> bool:
     """Whether a name alone, or beside a literal, may decide: to look for literals takes a walk over the function."""
     parts = [test, *ast.iter_child_nodes(test)] if isinstance(test, (ast.Compare, ast.BoolOp, ast.Call)) else [test]
     names = sum(isinstance(part, ast.Name) for part in parts)
-    return bool(names) and all(isinstance(p, (ast.Name, ast.Constant, ast.cmpop, ast.boolop)) for p in parts[1:])
+    return bool(names) and all(map(_is_name_or_literals, parts[1:]))
+
+
+def _is_name_or_literals(part: ast.AST) -> bool:
+    if isinstance(part, (ast.Tuple, ast.List, ast.Set)):
+        return all(isinstance(element, ast.Constant) for element in part.elts)
+    return isinstance(part, (ast.Name, ast.Constant, ast.cmpop, ast.boolop))
+
+
+def worded(test: ast.expr) -> ast.expr | None:
+    """Of what no more is asserted than that words of it are not blank: `assert str(x)`, `assert f"{x}"`."""
+    parts: list[ast.expr] = []
+    if isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and test.func.id == "str":
+        parts = test.args
+    elif isinstance(test, ast.JoinedStr):
+        parts = [part.value for part in test.values if isinstance(part, ast.FormattedValue)]
+    return parts[0] if len(parts) == 1 and is_plain(parts[0]) else None
 
 
 def is_slice(node: ast.expr) -> bool:

@@ -6,10 +6,17 @@ import ast
 
 import pytest
 
-from orchestrator.agent.injected.marks.truths import literals, why_method_holds, why_true
+from orchestrator.agent.injected.marks.kinds import bound_once
+from orchestrator.agent.injected.marks.truths import why_method_holds, why_true
 from tests.honesty.stand_in_cases import TRUTHS
 
-_CONSTANTS = {"ok": True, "e": 9.0}
+_BOUND = {
+    name: ast.parse(value, mode="eval").body
+    for name, value in {
+        "ok": "True", "e": "9.0", "close": "torch.allclose(x, y)", "n": "len(xs)", "made": "[f(x)]", "a": "b", "b": "a",
+        "err": "(x - y).abs().max()", "same": "close",
+    }.items()
+}  # fmt: skip
 # Those are told from what the names stand for while the test runs.
 _SEEN_AT_RUN_TIME = {
     "xs.append",
@@ -19,6 +26,8 @@ _SEEN_AT_RUN_TIME = {
     "always(x)",
     "made(x)",
     "math.isclose(x, x)",
+    "str(x)",
+    "f'{x}'",
 }
 
 
@@ -27,10 +36,19 @@ def _expression(text: str) -> ast.expr:
 
 
 @pytest.mark.parametrize(
-    "text", [*(text for text in TRUTHS if text not in _SEEN_AT_RUN_TIME), "(x == y).all", "np.isclose(x, y).all"]
-)
+    "text",
+    [
+        *(text for text in TRUTHS if text not in _SEEN_AT_RUN_TIME), "(x == y).all", "np.isclose(x, y).all",
+        "str(torch.allclose(x, y))", "str(close)", "f'{close}'", "f'{x!r}'", "f'{x:.3f}'",
+        "isinstance(np.allclose(x, y), bool)", "isinstance(same, (int, str))", "isinstance(x, type(x))",
+        "isinstance(x, x.__class__)", "close in (True, False)", "close is not None", "made is not None", "n >= 0",
+        "err >= 0", "(x - y).abs().max() >= 0", "torch.linalg.norm(x - y) >= 0", "float(abs(x - y)) > -1",
+        "sum(abs(i) for i in xs) >= 0", "np.max(np.abs(x)) >= 0.0", "x <= max(x, y)", "max(x, y) >= x",
+        "min(x, y) <= y", "x.numel() >= 0", "(x := [y])", "not n < 0",
+    ],
+)  # fmt: skip
 def test_what_cannot_be_false(text: str) -> None:
-    assert why_true(_expression(text), _CONSTANTS)
+    assert why_true(_expression(text), _BOUND)
 
 
 @pytest.mark.parametrize(
@@ -42,11 +60,14 @@ def test_what_cannot_be_false(text: str) -> None:
         "0 + x", "x[0] == x[1]", "a.b == a.c", "x < y or x > y", "x == 1 or y != 1",
         "max(x, y) >= 0", "x ** 3 >= 0", "*xs, == ()",
         "(x == y).all()", "parse(x).all", "args.any", "s.startswith('a')", "'a' in s", "bool(x)", "x if y else 0",
-        "e == 8.0",
+        "e == 8.0", "str(x)", "f'{x}'", "f'{x:>s}'", "str('')", "isinstance(x == y, bool)", "isinstance(f(x), bool)",
+        "isinstance(close, str)", "x is not None", "a is not None", "a >= 0", "n >= 1", "err > 0", "v.norm() >= 0",
+        "norm(x) >= 0", "x <= min(x, y)", "f(x) <= max(f(x), y)", "close", "made", "n", "isinstance(x, type(y))",
+        "ours.allclose(x, y) is True", "(x - y).max() >= 0", "x.min() >= 0", "y in (True, False)",
     ],
 )  # fmt: skip
 def test_what_may_be_false(text: str) -> None:
-    assert why_true(_expression(text.replace("*xs, == ()", "(*xs,) == ()")), _CONSTANTS) is None
+    assert why_true(_expression(text.replace("*xs, == ()", "(*xs,) == ()")), _BOUND) is None
 
 
 @pytest.mark.parametrize(
@@ -66,7 +87,7 @@ def test_what_a_method_asserts(call: str, holds: bool) -> None:
     assert bool(why_method_holds(node.func.id, node.args, {})) is holds
 
 
-def test_only_what_is_bound_once_stands_for_its_literal() -> None:
+def test_only_what_is_bound_once_stands_for_its_value() -> None:
     source = """def test(given):
         once, again, looped, inner, caught = 1, 2, 3, 4, 5
         alone = 6
@@ -79,4 +100,4 @@ def test_only_what_is_bound_once_stands_for_its_literal() -> None:
             seen = True
         given = 9
     """
-    assert literals(ast.parse(source).body[0]) == {"alone": 6}
+    assert [*map(ast.dump, bound_once(ast.parse(source).body[0]).values())] == [ast.dump(ast.Constant(6))]

@@ -1,0 +1,165 @@
+"""What type an expression's value has, and how small a number it can be, whatever the program does.
+
+By builtins, by functions of arrays, and by names that are bound once; what is not known here may be anything.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+
+from ..source.syntax import DEFINITIONS, called, walked
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable, Mapping
+
+    Bound = Mapping[str, ast.expr]  # names that are bound once, with what they are bound to
+
+COMPARISONS = ("allclose", "isclose", "array_equal", "array_equiv")
+TEXTS = (str, bytes)
+NOTHING: Any = object()
+_BY_NODE: dict[type, type] = {
+    ast.JoinedStr: str, ast.List: list, ast.ListComp: list, ast.Set: set, ast.SetComp: set, ast.Dict: dict,
+    ast.DictComp: dict, ast.Tuple: tuple,
+}  # fmt: skip
+_BY_FUNCTION: dict[str, type] = {
+    **dict.fromkeys(("bool", "isinstance", "issubclass", "hasattr", "callable", "all", "any"), bool),
+    **dict.fromkeys(("len", "id", "hash", "ord", "int"), int),
+    **dict.fromkeys(("str", "repr", "ascii", "chr", "format"), str),
+    **{kind.__name__: kind for kind in (float, complex, bytes, list, tuple, set, frozenset, dict)},
+    "sorted": list,
+}  # fmt: skip
+_BUILT = (
+    "type", "abs", "sum", "min", "max", "round", "object", "iter", "enumerate", "zip", "map", "filter", "reversed",
+    "super", *_BY_FUNCTION,
+)  # fmt: skip
+"""Builtins that give no None; `min` and `max` hardly do."""
+_ONE_TRUTH = ("allclose", "array_equal", "array_equiv", "torch.equal", "math.isclose")
+_OF_ARRAYS = ("torch", "np", "numpy", "jnp", "cupy", "math", "F")
+_NOT_NEGATIVE = (
+    "abs", "absolute", "fabs", "norm", "sqrt", "square", "exp", "var", "std", "numel", "count_nonzero", "mse_loss",
+    "l1_loss",
+)  # fmt: skip
+_OF_ANYTHING = ("abs", "square", "sqrt", "numel")
+"""Those of them that as methods without arguments are an array's, and hardly another thing's."""
+_KEEPING = ("sum", "mean", "amax", "max", "min", "amin", "median", "nanmax", "item", "float", "round", "fsum")
+
+
+def bound_once(function: ast.AST) -> dict[str, ast.expr]:
+    """The names that a function binds once, by an assignment, and never again in any way."""
+    found: dict[str, ast.expr] = {}
+    bound: dict[str, int] = {}
+    for node in walked(function):
+        for name in _bound_by(node):
+            bound[name] = bound.get(name, 0) + 1
+        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        if isinstance(target, ast.Name):
+            found[target.id] = node.value  # type: ignore[attr-defined]
+    return {name: value for name, value in found.items() if bound[name] == 1}
+
+
+def _bound_by(node: ast.AST) -> Iterable[str]:
+    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        return [node.id]
+    if isinstance(node, ast.arg):
+        return [node.arg]
+    if isinstance(node, (ast.Global, ast.Nonlocal)):
+        return node.names
+    if isinstance(node, DEFINITIONS):
+        return [node.name]
+    if isinstance(node, ast.alias):
+        return [(node.asname or node.name).partition(".")[0]]
+    name = getattr(node, "name", None)  # of a handler, or a pattern
+    return [name] if isinstance(name, str) else []
+
+
+class Kinds:
+    def __init__(self, bound: Bound) -> None:
+        self._bound = bound
+
+    def literal(self, node: ast.expr) -> Any:
+        """What it is, if that is written there; else NOTHING."""
+        if isinstance(node, ast.Name):
+            node = self._bound.get(node.id, node)
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            inner = self.literal(node.operand)
+            return -inner if isinstance(inner, (int, float)) else NOTHING
+        return NOTHING
+
+    def of(self, node: ast.expr) -> type | None:
+        """The type of a value; None if it is not known."""
+        if isinstance(node, ast.Name):
+            return self._besides(node).of(self._bound[node.id]) if node.id in self._bound else None
+        if isinstance(node, ast.Constant):
+            return type(node.value)
+        if isinstance(node, ast.Compare):  # others may give arrays
+            is_truth = all(isinstance(op, (ast.In, ast.NotIn, ast.Is, ast.IsNot)) for op in node.ops)
+            return bool if is_truth else None
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return bool
+        if isinstance(node, ast.IfExp):
+            kinds = {self.of(node.body), self.of(node.orelse)}
+            return kinds.pop() if len(kinds) == 1 else None
+        if isinstance(node, ast.Call):
+            return _of_call(node)
+        return _BY_NODE.get(type(node))
+
+    def is_a(self, node: ast.expr, kind: ast.expr) -> bool:
+        """Whether a value is of a type for sure, by the type's name: `len(x)` an `int`, or anything an `object`."""
+        named = getattr(builtins, kind.id, None) if isinstance(kind, ast.Name) else None
+        own = self.of(node)
+        return named is object or (isinstance(named, type) and own is not None and issubclass(own, named))
+
+    def never_none(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.Name) and node.id in self._bound:
+            return self._besides(node).never_none(self._bound[node.id])
+        is_known = isinstance(node, (ast.Compare, ast.Lambda, ast.GeneratorExp)) or called(node) in COMPARISONS
+        is_built = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _BUILT
+        return is_known or is_built or self.of(node) not in (None, type(None))
+
+    def _besides(self, name: ast.Name) -> Kinds:
+        """For what a name is bound to, which may lead back to it."""
+        return Kinds({other: value for other, value in self._bound.items() if other != name.id})
+
+    def least(self, node: ast.expr) -> float | None:
+        """The least that a number can be, NaN apart."""
+        if isinstance(node, ast.Name):
+            return self._besides(node).least(self._bound[node.id]) if node.id in self._bound else None
+        if isinstance(node, (ast.GeneratorExp, ast.ListComp)):
+            return self.least(node.elt)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            power = self.literal(node.right)
+            return 0 if isinstance(power, int) and power % 2 == 0 else None
+        return self._least_of_call(node) if isinstance(node, ast.Call) else None
+
+    def _least_of_call(self, node: ast.Call) -> float | None:
+        name, is_named = called(node), isinstance(node.func, ast.Name)
+        is_method = isinstance(node.func, ast.Attribute) and not node.args
+        if name == "max" and len(node.args) > 1:
+            numbers = [self.literal(a) for a in node.args] if is_named else []
+            return max((n for n in numbers if isinstance(n, (int, float))), default=None)
+        if _root(node) in _OF_ARRAYS or is_named:
+            if name in (("len", "abs") if is_named else _NOT_NEGATIVE):
+                return 0
+            return self.least(node.args[0]) if name in _KEEPING and len(node.args) == 1 else None
+        if is_method and name in _OF_ANYTHING:
+            return 0
+        return self.least(node.func.value) if is_method and name in _KEEPING else None  # type: ignore[attr-defined]
+
+
+def _of_call(node: ast.Call) -> type | None:
+    name = called(node)
+    if isinstance(node.func, ast.Name) and name in _BY_FUNCTION:
+        return _BY_FUNCTION[name]
+    return bool if name in _ONE_TRUTH or f"{_root(node)}.{name}" in _ONE_TRUTH else None
+
+
+def _root(node: ast.Call) -> str:
+    """The name that a dotted one begins with: `torch` of `torch.linalg.norm`."""
+    named: ast.expr = node.func
+    while isinstance(named, ast.Attribute):
+        named = named.value
+    return named.id if isinstance(named, ast.Name) and isinstance(node.func, ast.Attribute) else ""
