@@ -12,8 +12,9 @@ import pkgutil
 import re
 import shutil
 from pathlib import Path
-from typing import Collection, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Collection, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from orchestrator.agent.evidence.idle_make import ran_nothing
 from orchestrator.agent.evidence.processes import Ends, Processes, Untold
 from orchestrator.agent.evidence.shell_commands import SAYING, UNTIMED
 from orchestrator.agent.evidence.shell_record import Failure, ShellRecord
@@ -168,12 +169,15 @@ def read(folder: Path, command: Command, where: Where, children: Iterable[Child]
         )
     if in_eval and not unseen:
         unseen = f"what {in_eval['command']!r} returned in a pipe at the end of an eval is lost"
-    inert = _inert(record, where) if text and not processes.pythons else []
+    worked = [] if processes.pythons else list(_worked(record))
+    inert = _inert(worked, where) if text else []
     others = _others(record) if text else [program for program in command.argv[:1] if not _is_python(program)]
     taken = {f"{_as_typed(u.end.command, where)} returned {u.end.code}, and {u.by} went on": u for u in ends.taken()}
     doubts = [plain(said) for said, end in taken.items() if _is_own(end, where)]
     as_0 = (entry for entry in entries if entry["how"] == "as 0" and entry["ours"] and command.status == 0)
     doubts += map(_taken_as_0, as_0)
+    if not processes.pythons:
+        doubts += ran_nothing(os.path.basename(command.argv[0]), {program for _, program in worked}, where.tree)
     return Seen(lost[:_MOST], unseen, inert, doubts[:_MOST], record.texts, others)
 
 
@@ -187,13 +191,17 @@ def _is_python(program: str) -> bool:
     return _RUNS_PYTHON.fullmatch(os.path.basename(program)) is not None
 
 
-def _inert(record: ShellRecord, where: Where) -> List[str]:
+def _worked(record: ShellRecord) -> Iterator[Tuple[str, str]]:
+    """The programs that do the work of the scripts, with the files of these."""
+    work = list(record.work())
+    scripts = {os.path.basename(file) for file, _ in work if file}
+    return ((file, program) for file, command in work for program in _worked_by(command, scripts))
+
+
+def _inert(programs: Sequence[Tuple[str, str]], where: Where) -> List[str]:
     """The script of a stage in which no Python ran, where it is for Python alone: `[ -z "$CUDA" ] || python x.py`. What
     the scripts are for that it runs stands in these.
     """
-    work = list(record.work())
-    scripts = {os.path.basename(file) for file, _ in work if file}
-    programs = [(file, program) for file, command in work for program in _worked_by(command, scripts)]
     if not programs or not all(_is_python(program) for _, program in programs):
         return []
     return [plain(_inside(programs[0][0], where.tree)) if programs[0][0] else "its script"]

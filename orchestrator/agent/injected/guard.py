@@ -137,7 +137,7 @@ class Guard:
         """Write down what is known so far: the process, or its session, ends."""
         self._imports.look_at_all()
         self._note_work()
-        for make in (_compiled, _arguments):
+        for make in (_compiled, _arguments, _empty_runs):
             self._tell_of(make)
         for each in self._of_figures:
             each.tell()
@@ -224,6 +224,13 @@ def _arguments(guard: Guard) -> Any:
     from .programs.arguments import Arguments
 
     return Arguments(guard.checks.tree, guard.end, guard.notes)
+
+
+@_late("tox.run", "nox.sessions")
+def _empty_runs(guard: Guard) -> Any:
+    from .programs.empty_runs import EmptyRuns
+
+    return EmptyRuns(guard.end, guard.notes)
 
 
 @_late("IPython.core.interactiveshell")

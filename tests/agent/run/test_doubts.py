@@ -88,6 +88,11 @@ FILES = {
     "q.add_argument('--m')\nprint(q.parse_args().n)\n",
     "hands_on.py": f"{PARSES}args, rest = p.parse_known_args()\nimport subprocess as s, sys\n"
     "s.run([sys.executable, 'passes_over.py', *rest], check=True)\n",
+    "tox/__main__.py": "from tox.run import run\nrun()\n",
+    "tox/run.py": "import subprocess as s, sys\ndef run():\n    print('py: OK')\n"
+    "    for name in sys.argv[1:]: s.run([sys.executable, '-m', name, '-h'], stdout=s.DEVNULL, check=True)\n",
+    "venv.py": "print(1)\n",
+    "Makefile": "OPTIONS =\ntest: timed.py\n\tpython timed.py $(OPTIONS)\nwords:\n\t@echo all passed\n",
     "asserts.py": "assert 1 > 2\nprint('done')\n",
     "fast.py": "import no_such_compiler\ndef scale(x): return 2 * x\n",
     "fast_user.py": "import fast\nscale = fast.scale\n",
@@ -138,6 +143,14 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         stage("all_known", "passes_over.py", "--n", "1"),
         stage("parsed_twice", "parses_twice.py", "--n", "1", "--m=2"),
         stage("handed_on", "hands_on.py", "--m=2"),
+        stage("runs_nothing", "-m", "tox"),
+        stage("only_prepares", "-m", "tox", "venv"),
+        stage("runs_one", "-m", "tox", "venv", "timed"),
+        stage("touches", "", run=["make", "-t", "test"]),
+        stage("makes_words", "", run=["sh", "-c", "make words"]),
+        stage("makes", "", run=["make", "-s", "test"]),
+        stage("late_only", "", run=["sh", "-c", "echo 1; python fails.py; [ $? -ne 124 ]"]),
+        stage("by_case", "", run=["sh", "-c", "python fails.py; case $? in 0|3) echo 1 ;; *) exit 1 ;; esac"]),
         stage("without", "-O", "asserts.py"),
         stage("fell_back", "falls_back.py"),
         stage("fell_far", "falls_far.py"),
@@ -183,6 +196,14 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "all_known": [],
         "parsed_twice": [],
         "handed_on": [],
+        "runs_nothing": ["tox ran nothing"],
+        "only_prepares": ["tox ran nothing but venv"],
+        "runs_one": [],
+        "touches": ["make ran nothing that does more than to say something"],
+        "makes_words": ["make ran nothing that does more than to say something"],
+        "makes": [],
+        "late_only": ["python fails.py returned 3, which its script takes for 0"],
+        "by_case": [],
         "without": ["Python left the assertions of asserts.py out (-O)"],
         "fell_back": [f"fast cannot be imported ({ABSENT}), and scale is another one then (falls_back.py line 2)"],
         "fell_far": [f"fast_user cannot be imported ({ABSENT}), and scale is another one then (falls_far.py line 2)"],
@@ -209,6 +230,6 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 20 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 25 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )
