@@ -261,7 +261,8 @@ class Executor:
         )
         figures = self._artifacts.figures(delivered, measuring)
         record["borrowed"] = figures.borrowed
-        record["doubts"] = [*seen.doubts, *lost.doubts, *figures.doubts]
+        unread = ground.variables.unread(stage["env"], [*lost.scripts, " ".join(stage["argv"])])
+        record["doubts"] = [*seen.doubts, *lost.doubts, *figures.doubts, *unread]
         self._note_tree(stage, record)
         record["environment_ok"] = ground.installed.is_same()
         record["journal_ok"] = self._journal.intact()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import List
+import contextlib
+import os
+from typing import Iterator, List
 
 from orchestrator.agent.evidence.provenance import Origins
+from orchestrator.agent.evidence.unread_variables import Variables
 from orchestrator.agent.evidence.workspace import Workspace
 from orchestrator.agent.host.interpreter import Installed, Interpreter
 from orchestrator.agent.layout import Layout, cache_key
@@ -36,4 +39,12 @@ class Ground:
         cache = places.cache(cache_key(plan["tree"], fingerprint))
         self.origins = Origins(places, interpreter, manifest, cache, tree.without_files(plan["submodules"]))
         self.commands = Commands(plan["commit"], places, interpreter, self.injection.venv, secrets, cache)
+        self.variables = Variables(places.pristine(plan["tree"]), manifest, _installed(interpreter))
         self.strays: List[str] = []
+
+
+def _installed(interpreter: Interpreter) -> Iterator[str]:
+    """The top-level names of what is installed."""
+    for site in interpreter.sites:
+        with contextlib.suppress(OSError):
+            yield from (name.partition(".")[0] for name in os.listdir(site))

@@ -57,6 +57,7 @@ def reset(): pass
 TIMED = "from time import perf_counter as now\nt = now()\nprint(f'{(now() - t) * 1e3:.5f} ms')\n"
 ABSENT = "ModuleNotFoundError: No module named 'no_such_compiler'"
 PARSES = "import argparse as a\np = a.ArgumentParser(add_help=False)\np.add_argument('--n')\n"
+UNREAD = "is set, and the tree's code, which asks for others of KERN_, does not name it"
 FILES = {
     "forked/conftest.py": FORKS,
     "forked/test_it.py": TESTS,
@@ -93,6 +94,7 @@ FILES = {
     "    for name in sys.argv[1:]: s.run([sys.executable, '-m', name, '-h'], stdout=s.DEVNULL, check=True)\n",
     "venv.py": "print(1)\n",
     "Makefile": "OPTIONS =\ntest: timed.py\n\tpython timed.py $(OPTIONS)\nwords:\n\t@echo all passed\n",
+    "kern.py": "import os\nprint(os.environ.get('KERN_FAST_PATH', 0) == '1', 3)\n",
     "asserts.py": "assert 1 > 2\nprint('done')\n",
     "fast.py": "import no_such_compiler\ndef scale(x): return 2 * x\n",
     "fast_user.py": "import fast\nscale = fast.scale\n",
@@ -151,6 +153,9 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         stage("makes", "", run=["make", "-s", "test"]),
         stage("late_only", "", run=["sh", "-c", "echo 1; python fails.py; [ $? -ne 124 ]"]),
         stage("by_case", "", run=["sh", "-c", "python fails.py; case $? in 0|3) echo 1 ;; *) exit 1 ;; esac"]),
+        stage("renamed", "kern.py", env={"KERN_USE_FAST": "1"}),
+        stage("renamed_in_lines", "", run=["sh", "-c", "KERN_FAST=1 python kern.py"]),
+        stage("named", "kern.py", env={"KERN_FAST_PATH": "1", "OTHER_SWITCH": "1"}),
         stage("without", "-O", "asserts.py"),
         stage("fell_back", "falls_back.py"),
         stage("fell_far", "falls_far.py"),
@@ -204,6 +209,9 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "makes": [],
         "late_only": ["python fails.py returned 3, which its script takes for 0"],
         "by_case": [],
+        "renamed": [f"KERN_USE_FAST {UNREAD}"],
+        "renamed_in_lines": [f"KERN_FAST {UNREAD}"],
+        "named": [],
         "without": ["Python left the assertions of asserts.py out (-O)"],
         "fell_back": [f"fast cannot be imported ({ABSENT}), and scale is another one then (falls_back.py line 2)"],
         "fell_far": [f"fast_user cannot be imported ({ABSENT}), and scale is another one then (falls_far.py line 2)"],
@@ -230,6 +238,6 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 25 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 27 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )
