@@ -22,7 +22,8 @@ _OTHERS = frozenset((
     "SLURM", "SKIP", "TEST", "TF", "TOKENIZERS", "TORCH", "TORCHDYNAMO", "TORCHINDUCTOR", "TORCHELASTIC",
     "TRANSFORMERS", "TRITON", "UCX", "USE", "UV", "WANDB", "WORLD", "XDG", "XLA",
 ))  # fmt: skip
-_SETS = re.compile(r"(?<![\w$.-])([A-Z][A-Z\d]*_\w+)=")
+_OF_FAMILY = re.compile(r"[A-Z][A-Z\d]*_\w+")
+_SETS = re.compile(rf"(?<![\w$.-])({_OF_FAMILY.pattern})=")
 _ASKS = re.compile(r"\benviron\b|getenv|env::var")
 _WORDS = (".md", ".rst")
 _CODE = (".py", ".pyx", ".pxd", ".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".rs", ".go", ".jl", ".json")
@@ -35,14 +36,15 @@ class Variables:
 
     def __init__(self, tree: Path, files: Iterable[str], installed: Iterable[str]) -> None:
         self._tree, self._files = tree, [name for name in files if not name.endswith(_WORDS)]
-        self._others = _OTHERS.union(name.upper() for name in installed)
+        own = {part for name in self._files for part in name.partition(".")[0].split("/")}
+        self._others = _OTHERS.union(_family(name).upper() for name in installed if name not in own)
         self._found: Dict[FrozenSet[str], Set[str]] = {}
 
     def unread(self, given: Iterable[str], scripts: Iterable[str]) -> Iterator[str]:
         """As doubts: those that a stage was given, and that its scripts set."""
         texts = list(scripts)
-        names = {*given, *(name for text in texts for name in _SETS.findall(text))}
-        suspects = frozenset(name for name in names if "_" in name and _family(name) not in self._others)
+        names = {*filter(_OF_FAMILY.fullmatch, given), *(name for text in texts for name in _SETS.findall(text))}
+        suspects = frozenset(name for name in names if _family(name) not in self._others)
         if suspects not in self._found:
             self._found[suspects] = self._unread(suspects) if suspects else set()
         for name in sorted(self._found[suspects]):
@@ -53,9 +55,8 @@ class Variables:
         left = set(names)
         asked: Set[str] = set()
         for file, text in self._texts():
-            left = {
-                name for name in left if not (_names(name, text, is_code=file.endswith(_CODE)) or _makes(name, text))
-            }
+            is_code = file.endswith(_CODE)
+            left = {name for name in left if not (_names(name, text, is_code=is_code) or _makes(name, text))}
             families = {_family(name) for name in left} - asked if _ASKS.search(text) else ()
             asked.update(family for family in families if re.search(rf"[\"']{family}_\w+[\"']", text))
             if not left:
@@ -85,5 +86,5 @@ def _makes(name: str, text: str) -> bool:
     family, _, rest = name.partition("_")
     if family not in text and rest not in text:
         return False
-    begins = (match[1] for match in re.finditer(rf"[\"']({family}(?:_\w*_)?_?)(?=[\"'{{{{%])", text))
+    begins = (match[1] for match in re.finditer(rf"[\"']({family}(?:_\w*_)?_?)(?=[\"'{{%])", text))
     return any(map(name.startswith, begins)) or re.search(rf"[\"'}}]_?{rest}(?!\w)", text) is not None

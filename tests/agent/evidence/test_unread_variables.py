@@ -70,5 +70,9 @@ def test_one_that_something_may_ask_for(tmp_path: Path, files: dict[str, str]) -
 
 def test_others_than_the_trees_own(tmp_path: Path) -> None:
     asks = {"more.py": "import os\nos.getenv('CUDA_HOME'), os.getenv('LIB_HOME'), os.getenv('USE_X')\n"}
-    assert unread(tmp_path, asks, "CUDA_LAUNCH_BLOCKING", "LIB_FAST", "USE_Y", "MINE_X", "DEBUG", installed="lib") == []
+    assert (
+        unread(tmp_path, asks, "CUDA_LAUNCH_BLOCKING", "LIB_FAST", "USE_Y", "MINE_X", "DEBUG", installed="lib_core")
+        == []
+    )
+    assert unread(tmp_path, {"kern/a.py": ""}, "KERN_FAST", installed="kern") == ["KERN_FAST"]  # which is of the tree
     assert unread(tmp_path, asks, script='KERN_DIR=$PWD/x\ncd "$KERN_DIR"') == []
