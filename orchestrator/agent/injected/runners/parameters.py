@@ -1,12 +1,15 @@
 """Cases of one test that are the same, for it does not use the parameter that tells them apart.
 
 A parameter that is only a case's name, beside others that are used, tells nothing apart; whole numbers from 0 or 1 on
-repeat a test on purpose, as a name with `_` in front does.
+repeat a test on purpose, as a name with `_` in front does. One of a class or module, which all tests of it have to
+take, is used if one of them uses it. Hooks of the tree that look at a test's parameters may use any.
 """
 
 from __future__ import annotations
 
 import dis
+
+from ..frames import codes_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,38 +17,66 @@ if TYPE_CHECKING:
     from typing import Any, Iterable, Iterator
 
 _JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
-_SEES_ALL = frozenset(("locals", "vars", "eval", "exec"))
+_SEES_ALL = frozenset(("locals", "vars", "dir", "eval", "exec"))
+_OF_CASES = frozenset(("callspec", "funcargs"))
 
 
 def same_cases(items: Iterable[Any], tree: str) -> Iterator[str]:
     """Of pytest's items, those functions of the tree, in a sentence each."""
     groups: dict[Any, list[Any]] = {}
     for item in items:
-        if hasattr(item, "callspec") and not hasattr(item.function, "__wrapped__"):
+        if hasattr(item, "callspec"):
             groups.setdefault((item.parent, item.function.__code__), []).append(item)
-    for (_, code), cases in groups.items():
-        unused = _unused(cases, code) if len(cases) > 1 and code.co_filename.startswith(tree) else []
-        distinct = {_identity(case, unused) for case in cases} if unused else cases
-        if len(distinct) < len(cases):
+    unused = {key: _unused(cases, key[1]) for key, cases in groups.items()}
+    used_in: dict[Any, set[str]] = {}
+    for key, cases in groups.items():
+        for node in cases[0].listchain()[:-1]:
+            used_in.setdefault(node, set()).update(set(_values(cases[0])).difference(unused[key]))
+    suspects = [key for key in groups if unused[key] and len(groups[key]) > 1 and key[1].co_filename.startswith(tree)]
+    if suspects and _is_read_by_hooks(groups[suspects[0]][0].config, tree):
+        return
+    for key in suspects:
+        cases, shared = groups[key], dict(_shared(groups[key][0]))
+        names = [name for name in unused[key] if name not in used_in.get(shared.get(name), ())]
+        distinct = len({_identity(case, names) for case in cases})
+        if names and distinct < len(cases):
             test = cases[0].nodeid.partition("[")[0]
-            said = ", ".join(unused)
-            yield f"{len(cases)} cases of {test} are {len(distinct)}: it does not use its parameter {said}"
+            yield f"{len(cases)} cases of {test} are {distinct}: it does not use its parameter {', '.join(names)}"
 
 
 def _identity(item: Any, unused: list[str]) -> tuple[Any, ...]:
     """Which values it is given: `indices` count the cases themselves."""
     values = {**item.callspec.params, **_values(item)}
-    return tuple(sorted((name, id(value)) for name, value in values.items() if name not in unused))
+    marks = sorted(str((mark.name, mark.args, mark.kwargs)) for mark in item.callspec.marks)
+    return (*marks, *sorted((name, id(value)) for name, value in values.items() if name not in unused))
 
 
 def _unused(cases: list[Any], code: CodeType) -> list[str]:
     """The parameters that neither the function nor a fixture of the test looks at."""
     own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    if "request" in own:
+    if "request" in own or hasattr(cases[0].function, "__wrapped__"):
         return []
     used = {*code.co_cellvars, *_read_in(code), *_read_by_fixtures(cases[0])}
     given = (name for name in own if name in _values(cases[0]) and name not in used and name[0] != "_")
     return [name for name in given if not _repeats([_values(case).get(name) for case in cases])]
+
+
+def _shared(item: Any) -> Iterator[tuple[str, Any]]:
+    """The parameters that its class or module gives it, with that."""
+    for node, mark in item.iter_markers_with_node("parametrize"):
+        names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
+        if node is not item:
+            yield from ((name.strip(), node) for name in (names.split(",") if isinstance(names, str) else names))
+
+
+def _is_read_by_hooks(config: Any, tree: str) -> bool:
+    """Whether a plugin of the tree, as a conftest is, looks at what tests are given."""
+    for plugin in config.pluginmanager.get_plugins():
+        if (getattr(plugin, "__file__", None) or "").startswith(tree):
+            functions = (value for value in vars(plugin).values() if hasattr(value, "__code__"))
+            if any(_OF_CASES.intersection(code.co_names) for f in functions for code in codes_in(f.__code__)):
+                return True
+    return False
 
 
 def _values(item: Any) -> dict[str, Any]:
@@ -61,7 +92,9 @@ def _read_in(code: CodeType) -> set[str]:
     goes_straight = True
     for instruction in dis.get_instructions(code):
         named = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
-        if "LOAD_FAST" in instruction.opname:  # of two names at once in later versions, or of one that is set
+        if (
+            "LOAD_FAST" in instruction.opname or instruction.opname == "DELETE_FAST"
+        ):  # which says so; of two names at once in later versions, or of one that is set
             read.update(name for name in named if name not in anew)
         elif instruction.opname == "LOAD_GLOBAL" and instruction.argval in _SEES_ALL:
             read.update(code.co_varnames)

@@ -12,7 +12,7 @@ from orchestrator.agent.injected.runners.parameters import same_cases
 _BEGIN = "import pytest\ncases = pytest.mark.parametrize\n"
 
 
-def told(folder: Path, source: str) -> list[str]:
+def told(folder: Path, source: str, conftest: str = "") -> list[str]:
     items: list[Any] = []
 
     class Looks:
@@ -21,6 +21,7 @@ def told(folder: Path, source: str) -> list[str]:
 
     file = folder / f"test_{folder.name}.py"  # a module is imported once
     file.write_text(_BEGIN + source)
+    (folder / "conftest.py").write_text(conftest)
     options = [
         "-q",
         "--collect-only",
@@ -44,6 +45,7 @@ def told(folder: Path, source: str) -> list[str]:
         "@cases('x', ['a', 'b'])\ndef test(x):\n    x = 'a'\n    assert x",
         "@cases('x', [128, 256])\nclass TestOf:\n    def test(self, x): assert self",
         "@pytest.fixture\ndef y(): return 1\n@cases('x', ['a', 'b'])\ndef test(x, y): assert y",
+        "@cases('x', ['a', 'b'])\ndef test(x): assert 1\n@cases('x', ['a', 'b'])\ndef test_b(x): assert x",
     ],
 )
 def test_a_parameter_that_nothing_uses(tmp_path: Path, source: str) -> None:
@@ -78,8 +80,25 @@ def test_those_that_another_parameter_tells_apart_are_no_less(tmp_path: Path) ->
         "@cases('x', ['a', 'b'])\ndef test(x): assert 1",
         "@pytest.fixture(params=['a', 'b'])\ndef x(request): return request.param\ndef test(x): assert 1",
         "@cases('x, y', [('a', [3]), ('b', [3])])\ndef test(x, y): assert y",
+        "@cases('x', ['a', 'b'])\ndef test(x):\n    del x\n    assert 1",
+        "@cases('x', ['a', 'b'])\ndef test(x): assert 'x' in dir()",
+        "@cases('x', ['a', pytest.param('b', marks=pytest.mark.skipif('True', reason='r'))])\ndef test(x): assert 1",
+        "@cases('x', [128, 256])\nclass TestOf:\n    def test(self, x): assert x\n    def test_b(self, x): assert self",
+        "pytestmark = cases('y, x', [(1, 'a'), (1, 'b')])\ndef test(x, y): assert y\ndef test_b(x, y): assert x + y",
         "def test(): assert 1",
     ],
 )
 def test_cases_that_differ_or_repeat_one_on_purpose(tmp_path: Path, source: str) -> None:
     assert told(tmp_path, source) == []
+
+
+@pytest.mark.parametrize(
+    ("conftest", "said"),
+    [
+        ("def pytest_runtest_setup(item): print(item.callspec.params['x'])", 0),
+        ("def seed(item): print(item.funcargs)\ndef pytest_runtest_call(item): seed(item)", 0),
+        ("def pytest_runtest_setup(item): print(item.nodeid)", 1),
+    ],
+)
+def test_a_hook_of_the_tree_that_reads_parameters(tmp_path: Path, conftest: str, said: int) -> None:
+    assert len(told(tmp_path, "@cases('x', ['a', 'b'])\ndef test(x): assert 1", conftest)) == said
