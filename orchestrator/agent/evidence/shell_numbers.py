@@ -19,6 +19,8 @@ STATUS = "?"
 _OF_ANY_FAILURE = (1, 2)
 """The codes with which Python, and most programs, end where something failed; others are chosen by somebody."""
 _ARITHMETIC = re.compile(r"\$\(\((.*?)\)\)", re.DOTALL)
+_OF_PIPELINE = re.compile(r"\$\{PIPESTATUS\[\d+\]\}")
+_OF_TEXTS = ("-n", "-z")
 _IN_TESTS: Mapping[str, str] = {
     "-eq": "==", "-ne": "!=", "-lt": "<", "-le": "<=", "-gt": ">", "-ge": ">=", "=": "==", "-a": "and", "-o": "or",
     "&&": "and", "||": "or", "!": "not",
@@ -120,8 +122,10 @@ class Status:
         words = [word.literal for word in question.words[1:]]
         if question.name == "((":
             return bool(_computed(self._filled(" ".join(words), code, bare=True)))
-        words = [word for text in words for word in self._filled(text, code).split()]
-        return bool(_computed(" ".join(_IN_TESTS.get(word, word) for word in words if word not in ("]", "]]"))))
+        words = [word for text in words for word in self._filled(text, code).split() if word not in ("]", "]]")]
+        if len(words) == 1 or (len(words) == 2 and words[0] in _OF_TEXTS):  # whether a text is blank
+            return _is_number(words[-1]) and words[0] != "-z"
+        return bool(_computed(" ".join(_IN_TESTS.get(word, word) for word in words)))
 
     def _branch(self, case: Compound, code: int) -> Optional[int]:
         text = self._filled(case.words[0].literal, code)
@@ -137,6 +141,7 @@ class Status:
         """With the code in place of its name, as C has its operators where that is `bare`."""
         name = re.escape(self._name)
         text = re.sub(rf"\$(?:\{{{name}\}}|{name}(?!\w))", str(code), text)
+        text = _OF_PIPELINE.sub(str(code), text) if self._name == STATUS else text
         if not bare:
             return text
         text = re.sub(rf"(?<![\w$]){name}(?!\w)", str(code), text)
@@ -149,6 +154,12 @@ def _asked(reader: Command) -> str:
         return " ".join(pattern for patterns in reader.patterns for pattern in patterns)
     chain = reader.parent and reader.parent.parent
     return " ".join(c.text for c in chain.walk() if isinstance(c, Simple) and c.name in QUESTIONS) if chain else ""
+
+
+def _is_number(word: str) -> bool:
+    if not word.isdigit():
+        raise _Unknown
+    return True
 
 
 def _computed(text: str) -> Any:

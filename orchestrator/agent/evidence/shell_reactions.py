@@ -111,7 +111,18 @@ class _Dependents:
 
     def on(self, nodes: Sequence[Node]) -> bool:
         """Whether something depends on whether they run."""
-        return self.scripts.acts(nodes) or self.leads_on(nodes)
+        return self.acts(nodes) or self.leads_on(nodes)
+
+    def acts(self, nodes: Iterable[Node]) -> bool:
+        """Whether there is a command in them that does something, and that this status does not leave out."""
+        acting = [command for command in simple(nodes) if self.scripts.does_something(command)]
+        if self._status is None or not acting:
+            return bool(acting)
+        kept = (name for c in simple(nodes) for name in set_by(c) if holds_status(c, name))
+        statuses = [self._status, *map(self._status.kept_in, kept)]
+        left = [command for command in acting if not any(status.leaves_out(command) for status in statuses)]
+        self.took_as_0 |= len(left) < len(acting)
+        return bool(left)
 
     def leads_on(self, nodes: Iterable[Node]) -> bool:
         """Whether a variable that they set, or a file that they print to, is read where something depends on it."""
@@ -231,7 +242,7 @@ class _Way:
         depends = [*done, *left_out]
         if self._scripts.forbid(left_out):
             return "tested"  # `command && exit 1`: it is to fail
-        if self._scripts.acts(depends if self._question else done) or self._dependents.leads_on(depends):
+        if self._dependents.acts(depends if self._question else done) or self._dependents.leads_on(depends):
             return "tested"
         asking = [c for c in simple(done) if _reads_status(c)]
         if any(map(self._dependents.takes_as_0, asking)):

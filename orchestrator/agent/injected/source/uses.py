@@ -153,6 +153,8 @@ class Program:
             return self.reacts(statement.body, seen)
         if isinstance(statement, ast.Return):
             return self._is_returned(statement, seen)
+        if isinstance(statement, ast.Raise) and called(statement.exc) == "SystemExit":
+            return not any(map(_is_success, getattr(statement.exc, "args", ())))
         return True
 
     def _asks_whether_ended(self, test: ast.expr) -> bool:
@@ -301,7 +303,7 @@ class Program:
         if name in _EXITS:
             status = call.args[0] if call.args else None
             says = isinstance(status, ast.Call) and called(status) == "print"
-            return status is None or says or getattr(status, "value", 1) in (None, 0)
+            return status is None or says or _is_success(status)
         if name in _SAYING or (name == "write" and _STREAMS & set(_names(call.func))):
             return True
         function = self._functions.get(name)
@@ -384,6 +386,17 @@ def _holds(statement: ast.stmt, line: int, column: int | None) -> bool:
 def _statements_in(block: Sequence[ast.stmt]) -> list[ast.stmt]:
     """Those that run with a block's."""
     return [node for node in within(block) if isinstance(node, ast.stmt)]
+
+
+def _is_success(status: ast.expr) -> bool:
+    """Whether what a program ends with is 0 whatever the names in it stand for: `bad and 0`, `0 if bad else 0`."""
+    if isinstance(status, ast.IfExp):
+        return _is_success(status.body) and _is_success(status.orelse)
+    if isinstance(status, ast.BoolOp) and isinstance(status.op, ast.And):
+        return any(map(_is_success, status.values))
+    if isinstance(status, ast.BinOp) and isinstance(status.op, ast.Mult):
+        return any(map(_is_success, (status.left, status.right)))
+    return isinstance(status, ast.Constant) and status.value in (None, 0)
 
 
 def _targets(statement: ast.stmt) -> list[Any]:
