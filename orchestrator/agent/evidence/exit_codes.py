@@ -169,15 +169,15 @@ def read(folder: Path, command: Command, where: Where, children: Iterable[Child]
         )
     if in_eval and not unseen:
         unseen = f"what {in_eval['command']!r} returned in a pipe at the end of an eval is lost"
-    worked = [] if processes.pythons else list(_worked(record))
-    inert = _inert(worked, where) if text else []
+    inert = _inert(list(_worked(record)), where) if text and not processes.pythons else []
     others = _others(record) if text else [program for program in command.argv[:1] if not _is_python(program)]
     taken = {f"{_as_typed(u.end.command, where)} returned {u.end.code}, and {u.by} went on": u for u in ends.taken()}
     doubts = [plain(said) for said, end in taken.items() if _is_own(end, where)]
     as_0 = (entry for entry in entries if entry["how"] == "as 0" and entry["ours"] and command.status == 0)
     doubts += map(_taken_as_0, as_0)
     if not processes.pythons:
-        doubts += ran_nothing(os.path.basename(command.argv[0]), {program for _, program in worked}, where.tree)
+        ran = {program for _, program in _worked(record, with_files=True)}
+        doubts += ran_nothing(os.path.basename(command.argv[0]), ran, where.tree)
     return Seen(lost[:_MOST], unseen, inert, doubts[:_MOST], record.texts, others)
 
 
@@ -191,9 +191,9 @@ def _is_python(program: str) -> bool:
     return _RUNS_PYTHON.fullmatch(os.path.basename(program)) is not None
 
 
-def _worked(record: ShellRecord) -> Iterator[Tuple[str, str]]:
+def _worked(record: ShellRecord, *, with_files: bool = False) -> Iterator[Tuple[str, str]]:
     """The programs that do the work of the scripts, with the files of these."""
-    work = list(record.work())
+    work = list(record.work(with_files=with_files))
     scripts = {os.path.basename(file) for file, _ in work if file}
     return ((file, program) for file, command in work for program in _worked_by(command, scripts))
 

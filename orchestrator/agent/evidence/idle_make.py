@@ -12,11 +12,11 @@ _MAKES = frozenset(("make", "gmake"))
 _OWN_SHELL = re.compile(rb"^\s*(?:(?:override|export)\s+)*SHELL\s*[:?+!]*=", re.MULTILINE)
 
 
-def ran_nothing(program: str, worked: Collection[str], tree: Path) -> Iterator[str]:
-    """As a doubt, of a stage that is a `program`, and in which no Python ran: what `worked` in all of its shells. A
+def ran_nothing(program: str, ran: Collection[str], tree: Path) -> Iterator[str]:
+    """As a doubt, of a stage that is a `program`, and in which no Python ran: what `ran` in all of its shells. A
     Makefile may have a shell of its own, of which nothing is recorded.
     """
-    programs = _MAKES.intersection([program]).union(worked)
+    programs = _MAKES.intersection([program]).union(ran)
     if programs and _MAKES.issuperset(programs) and shutil.which("bash") and not _has_own_shell(tree):
         yield f"{min(programs)} ran nothing that does more than to say something"
 

@@ -7,6 +7,7 @@ worked out here may tell them apart.
 from __future__ import annotations
 
 import ast
+import contextlib
 import operator
 import re
 from fnmatch import fnmatchcase
@@ -57,23 +58,24 @@ class Status:
         return same and not (is_named and self._code not in _OF_ANY_FAILURE)
 
     def leaves_out(self, node: Node) -> bool:
-        """Whether conditions around a part leave it out, with this code."""
+        """Whether conditions around a part leave it out, with this code as with 0."""
+        return all(self._is_left_out(node, code) for code in (self._code, 0))
+
+    def _is_left_out(self, node: Node, code: int) -> bool:
         inner = node
         for above in node.above():
-            try:
-                if not self._reaches(above, inner):
+            with contextlib.suppress(_Unknown):
+                if not self._reaches(above, inner, code):
                     return True
-            except _Unknown:
-                pass
             inner = above
         return False
 
-    def _reaches(self, above: Node, inner: Node) -> bool:
+    def _reaches(self, above: Node, inner: Node, code: int) -> bool:
         if isinstance(above, Chain):
-            return self._of_chain(above, self._code, until=inner)[1] is inner
+            return self._of_chain(above, code, until=inner)[1] is inner
         if isinstance(above, Compound) and above.kind == "if" and inner in above.bodies:
             index = above.bodies.index(inner)
-            found = [self._truth(condition, self._code) for condition in above.conditions[: index + 1]]
+            found = [self._truth(condition, code) for condition in above.conditions[: index + 1]]
             return found == [False] * index + [True] * (len(found) - index)
         return True
 

@@ -267,9 +267,10 @@ class ShellRecord:
         names = Scripts(texts).sourced()
         return self._texts({os.path.normpath(folder / name) for folder in folders for name in names} - set(texts))
 
-    def work(self) -> Iterator[Tuple[str, Simple]]:
+    def work(self, *, with_files: bool = False) -> Iterator[Tuple[str, Simple]]:
         """What the scripts are there for, by their files; blank for lines that were given."""
-        return ((name if name in self._files else "", command) for name, command in self._scripts_read().work())
+        work = self._scripts_read().work(with_files=with_files)
+        return ((name if name in self._files else "", command) for name, command in work)
 
     @property
     def texts(self) -> List[str]:

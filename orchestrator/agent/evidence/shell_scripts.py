@@ -39,7 +39,8 @@ class Call(NamedTuple):
 
 _DOING_NOTHING = (SAYING, QUESTIONS, DECLARING, READING, ENDING, ("let", "touch"))
 _SOURCING = (".", "source")
-_PREPARING = ("cd", "pushd", "popd", "mkdir", "rm", "cp", "mv", "trap", "export", "eval", *_SOURCING, "exit", "return")
+_ON_FILES = ("rm", "cp", "mv")
+_PREPARING = (*_ON_FILES, "cd", "pushd", "popd", "mkdir", "trap", "export", "eval", *_SOURCING, "exit", "return")
 _FAILING = ("exit", "return")
 _CUT = 300  # what is compared of a longer command
 
@@ -110,14 +111,15 @@ class Scripts:
         by_name = (c for c in here if c.name in names)
         return next(by_name, None) or next((c for c in here if c.name.startswith("$")), None)
 
-    def work(self) -> Iterator[Tuple[str, Simple]]:
+    def work(self, *, with_files: bool = False) -> Iterator[Tuple[str, Simple]]:
         """What all scripts are there for, each command with the script's name: not what they say, prepare, or ask in
-        order to choose.
+        order to choose; `with_files` also what they do to files.
         """
         for name in self.names:
             for command in self._commands(name):
+                prepares = self._prepares(command) and not (with_files and command.name in _ON_FILES)
                 asks = command.name in QUESTIONS and _decides_alone(command)
-                if asks or (self.does_something(command) and not self._prepares(command)):
+                if asks or (self.does_something(command) and not prepares):
                     yield name, command
 
     def _prepares(self, command: Simple) -> bool:

@@ -183,6 +183,8 @@ def test_what_becomes_of_a_status(expected: str, text: str) -> None:
         (1, "X; rc=$?; [ -z $MOST ] && exit 1; echo; exit $rc"),
         (2, "X || { rc=$?; [ $rc -le 1 ] || exit $rc; }; echo"),
         (1, "X | cat; [ ${PIPESTATUS[0]} -eq 0 ]"),
+        (2, "X; test $? -eq 2 || exit 1; echo"),
+        (1, "X; if [ $? -ne 1 ]; then exit 1; fi; echo"),
         (1, "X; rc=$?; bad=$((bad + rc)); [ $bad -gt 9 ] && exit 1; echo"),
     ],
 )

@@ -93,7 +93,8 @@ FILES = {
     "tox/run.py": "import subprocess as s, sys\ndef run():\n    print('py: OK')\n"
     "    for name in sys.argv[1:]: s.run([sys.executable, '-m', name, '-h'], stdout=s.DEVNULL, check=True)\n",
     "venv.py": "print(1)\n",
-    "Makefile": "OPTIONS =\ntest: timed.py\n\tpython timed.py $(OPTIONS)\nwords:\n\t@echo all passed\n",
+    "Makefile": "OPTIONS =\ntest: timed.py\n\tpython timed.py $(OPTIONS)\nwords:\n\t@echo all passed\n"
+    "copy:\n\t@cp timed.py $$TMPDIR && echo copied 1\n",
     "kern.py": "import os\nprint(os.environ.get('KERN_FAST_PATH', 0) == '1', 3)\n",
     "asserts.py": "assert 1 > 2\nprint('done')\n",
     "fast.py": "import no_such_compiler\ndef scale(x): return 2 * x\n",
@@ -151,6 +152,7 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         stage("touches", "", run=["make", "-t", "test"]),
         stage("makes_words", "", run=["sh", "-c", "make words"]),
         stage("makes", "", run=["make", "-s", "test"]),
+        stage("copies", "", run=["make", "copy"]),
         stage("late_only", "", run=["sh", "-c", "echo 1; python fails.py; [ $? -ne 124 ]"]),
         stage("by_case", "", run=["sh", "-c", "python fails.py; case $? in 0|3) echo 1 ;; *) exit 1 ;; esac"]),
         stage("renamed", "kern.py", env={"KERN_USE_FAST": "1"}),
@@ -207,6 +209,7 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "touches": ["make ran nothing that does more than to say something"],
         "makes_words": ["make ran nothing that does more than to say something"],
         "makes": [],
+        "copies": [],
         "late_only": ["python fails.py returned 3, which its script takes for 0"],
         "by_case": [],
         "renamed": [f"KERN_USE_FAST {UNREAD}"],
