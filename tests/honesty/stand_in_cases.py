@@ -34,10 +34,11 @@ TRUTHS = (
     "made(x)", "[y == 9.0 for y in [x]]",
     "str(x)", "f'{x}'", "isinstance(math.isclose(x, 9), bool)", "math.isclose(x, 9) in (True, False)",
     "math.isclose(x, 9) is not None", "isinstance(x, type(x))", "x <= max(x, 9)",
+    "abs(x - 9.0) <= tol", "x == ref",
     "x == pytest.approx(x)", "anything == x", "xs[5:] == [1][5:]", "always(x)", "math.isclose(x, x)",
 )  # fmt: skip
 _OF_TRUTHS = "".join(
-    f"def test_{n}():\n    x, xs = square(3.0), []\n    anything = Anything()\n    assert {text}\n"
+    f"def test_{n}():\n    x = square(3.0)\n    ref = x\n    tol = abs(x - 9.0) + 1e-6\n    xs = []\n    anything = Anything()\n    assert {text}\n"
     for n, text in enumerate(t for t in TRUTHS if t not in ("ok", "e == 9.0"))
 )
 _HEAD = """\

@@ -435,7 +435,7 @@ class _Marker:
 
     def _bound_names(self, test: ast.expr) -> dict[str, ast.expr]:
         """The names that the function around binds once, where an expression may be about no more."""
-        if self._bound is None and self._outermost is not None and statements.may_be_literal(test):
+        if self._bound is None and self._outermost is not None and statements.may_be_bound(test):
             self._bound = bound_once(self._outermost)
         return self._bound or {}
 

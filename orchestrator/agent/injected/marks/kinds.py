@@ -80,14 +80,22 @@ class Kinds:
 
     def literal(self, node: ast.expr) -> Any:
         """What it is, if that is written there; else NOTHING."""
-        if isinstance(node, ast.Name):
-            node = self._bound.get(node.id, node)
+        node = self.value(node)
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             inner = self.literal(node.operand)
             return -inner if isinstance(inner, (int, float)) else NOTHING
         return NOTHING
+
+    def value(self, node: ast.expr) -> ast.expr:
+        """What a name is bound to; anything else itself."""
+        return self._bound.get(node.id, node) if isinstance(node, ast.Name) else node
+
+    def named(self, node: ast.expr) -> ast.expr:
+        """The name that another one stands for: `ref = out`, where neither is bound again."""
+        value = self.value(node)
+        return value if isinstance(value, ast.Name) and value.id in self._bound else node
 
     def of(self, node: ast.expr) -> type | None:
         """The type of a value; None if it is not known."""

@@ -227,6 +227,7 @@ class _Truth:
         if isinstance(op, (ast.In, ast.NotIn)):
             inside = self._is_inside(left, right)
             return None if inside is None else inside is isinstance(op, ast.In)
+        left, right = self._kinds.named(left), self._kinds.named(right)
         if _same(left, right) or (isinstance(op, ast.Eq) and _same(_exact(left), _exact(right))):
             return True if isinstance(op, _REFLEXIVE) else False if isinstance(op, _IRREFLEXIVE) else None
         if isinstance(op, ast.NotEq) and any(_is_fresh_object(side) for side in (left, right)):
@@ -234,9 +235,20 @@ class _Truth:
         a, b = self._kinds.literal(left), self._kinds.literal(right)
         if a is not NOTHING and b is not NOTHING:
             return _evaluated(a, op, b)
-        if _is_within(left, op, right) or _is_within(right, _FLIPPED.get(type(op), ast.Eq)(), left):
+        if self._is_within(left, op, right) or self._is_within(right, _FLIPPED.get(type(op), ast.Eq)(), left):
             return True
         return self._bounded(left, op, right)
+
+    def _is_within(self, small: ast.expr, op: ast.cmpop, large: ast.expr) -> bool:
+        """`x <= max(x, y)`, `min(x, y) <= x`, and `x <= limit` where that was `x + 1e-6`."""
+        more = self._kinds.value(large)
+        room = (
+            self._kinds.literal(more.right) if isinstance(more, ast.BinOp) and isinstance(more.op, ast.Add) else NOTHING
+        )
+        if isinstance(room, (int, float)) and room > 0 and isinstance(op, (ast.Lt, ast.LtE)):
+            return _same(self._kinds.value(small), more.left)  # type: ignore[attr-defined]
+        pairs = ((small, more, "max"), (large, self._kinds.value(small), "min")) if isinstance(op, ast.LtE) else ()
+        return any(_same(one, other) for one, of, name in pairs for other in _arguments(of, name))
 
     def _identical(self, left: ast.expr, right: ast.expr, *, same: bool) -> bool | None:
         a, b = self._kinds.literal(left), self._kinds.literal(right)
@@ -283,12 +295,6 @@ def _evaluated(a: Any, op: ast.cmpop, b: Any) -> bool | None:
 def _same(left: ast.expr, right: ast.expr) -> bool:
     """Whether both sides are written alike, and nothing in them may give something else the second time."""
     return type(left) is type(right) and ast.dump(left) == ast.dump(right) and all(map(_is_pure, walked(left)))
-
-
-def _is_within(small: ast.expr, op: ast.cmpop, large: ast.expr) -> bool:
-    """`x <= max(x, y)` and `min(x, y) <= x`."""
-    pairs = ((small, large, "max"), (large, small, "min")) if isinstance(op, ast.LtE) else ()
-    return any(_same(one, other) for one, of, name in pairs for other in _arguments(of, name))
 
 
 def _arguments(node: ast.expr, name: str) -> Sequence[ast.expr]:

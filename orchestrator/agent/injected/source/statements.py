@@ -202,8 +202,12 @@ def fails(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and called(statement.value) == "fail"
 
 
-def may_be_literal(test: ast.expr) -> bool:
-    """Whether a name alone, or beside a literal, may decide: to look for literals takes a walk over the function."""
+def may_be_bound(test: ast.expr) -> bool:
+    """Whether a name alone, beside a literal, or as a limit, may decide: to look for what it is bound to takes a walk
+    over the function.
+    """
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ORDERS):
+        return any(isinstance(side, ast.Name) for side in (test.left, *test.comparators))
     parts = [test, *ast.iter_child_nodes(test)] if isinstance(test, (ast.Compare, ast.BoolOp, ast.Call)) else [test]
     names = sum(isinstance(part, ast.Name) for part in parts)
     return bool(names) and all(map(_is_name_or_literals, parts[1:]))

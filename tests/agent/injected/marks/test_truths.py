@@ -15,10 +15,13 @@ _BOUND = {
     for name, value in {
         "ok": "True", "e": "9.0", "close": "torch.allclose(x, y)", "n": "len(xs)", "made": "[f(x)]", "a": "b", "b": "a",
         "err": "(x - y).abs().max()", "same": "close",
+        "ref": "made", "other": "y", "limit": "abs(x - y) + 1e-6", "off": "abs(x - y)", "tight": "abs(x - y) * 2",
     }.items()
 }  # fmt: skip
-# Those are told from what the names stand for while the test runs.
+# Those are told from what the names stand for, in the test around or while it runs.
 _SEEN_AT_RUN_TIME = {
+    "abs(x - 9.0) <= tol",
+    "x == ref",
     "xs.append",
     "square",
     "anything == x",
@@ -44,7 +47,8 @@ def _expression(text: str) -> ast.expr:
         "isinstance(x, x.__class__)", "close in (True, False)", "close is not None", "made is not None", "n >= 0",
         "err >= 0", "(x - y).abs().max() >= 0", "torch.linalg.norm(x - y) >= 0", "float(abs(x - y)) > -1",
         "sum(abs(i) for i in xs) >= 0", "np.max(np.abs(x)) >= 0.0", "x <= max(x, y)", "max(x, y) >= x",
-        "min(x, y) <= y", "x.numel() >= 0", "(x := [y])", "not n < 0",
+        "min(x, y) <= y", "x.numel() >= 0", "(x := [y])", "not n < 0", "made == ref",
+        "abs(x - y) <= limit", "off < limit", "limit >= off", "abs(x) < abs(x) + 1",
     ],
 )  # fmt: skip
 def test_what_cannot_be_false(text: str) -> None:
@@ -61,6 +65,7 @@ def test_what_cannot_be_false(text: str) -> None:
         "max(x, y) >= 0", "x ** 3 >= 0", "*xs, == ()",
         "(x == y).all()", "parse(x).all", "args.any", "s.startswith('a')", "'a' in s", "bool(x)", "x if y else 0",
         "e == 8.0", "str(x)", "f'{x}'", "f'{x:>s}'", "str('')", "isinstance(x == y, bool)", "isinstance(f(x), bool)",
+        "made == other", "off <= tight", "off <= tol", "limit <= off", "off < off + x", "off < off - 1",
         "isinstance(close, str)", "x is not None", "a is not None", "a >= 0", "n >= 1", "err > 0", "v.norm() >= 0",
         "norm(x) >= 0", "x <= min(x, y)", "f(x) <= max(f(x), y)", "close", "made", "n", "isinstance(x, type(y))",
         "ours.allclose(x, y) is True", "(x - y).max() >= 0", "x.min() >= 0", "y in (True, False)",
