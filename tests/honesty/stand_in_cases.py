@@ -37,8 +37,9 @@ TRUTHS = (
     "abs(x - 9.0) <= tol", "x == ref",
     "x == pytest.approx(x)", "anything == x", "xs[5:] == [1][5:]", "always(x)", "math.isclose(x, x)",
 )  # fmt: skip
+_BINDS = "    x = square(3.0)\n    ref = x\n    tol = abs(x - 9.0) + 1e-6\n    xs = []\n    anything = Anything()\n"
 _OF_TRUTHS = "".join(
-    f"def test_{n}():\n    x = square(3.0)\n    ref = x\n    tol = abs(x - 9.0) + 1e-6\n    xs = []\n    anything = Anything()\n    assert {text}\n"
+    f"def test_{n}():\n{_BINDS}    assert {text}\n"
     for n, text in enumerate(t for t in TRUTHS if t not in ("ok", "e == 9.0"))
 )
 _HEAD = """\

@@ -426,6 +426,8 @@ CHILDREN_LIES = [
                      await p.communicate()
                  asyncio.run(main())
                  """),
+    _program_lie("always_0", "sys.exit of what is 0 whatever failed",
+                 "bad = subprocess.call(child)\nsys.exit(bad and 0)"),
     _program_lie("spawned", "posix_spawn, and a waitpid that is dropped",
                  "os.waitpid(os.posix_spawn(sys.executable, child, os.environ), 0)\nprint('done')", "nobody was told"),
     _program_lie("forked", "a fork that fails, and a status that is printed", """

@@ -56,8 +56,8 @@ class EmptyRuns:
         if runner not in _RUNNERS or not self._started.issubset(_PREPARING) or test_around() is not None:
             return
         if self._end.is_of_stage():
-            what = f"nothing but {', '.join(sorted(self._started))}" if self._started else "nothing"
-            self._notes.add(doubt=f"{runner} ran {what}")
+            only = f" but {', '.join(sorted(self._started))}" if self._started else ""
+            self._notes.add(doubt=f"{runner} ran nothing{only}")
 
 
 def _program(args: Any) -> str:
