@@ -16,9 +16,9 @@ from typing import Collection, Dict, Iterable, Iterator, List, Mapping, NamedTup
 
 from orchestrator.agent.evidence.idle_make import ran_nothing
 from orchestrator.agent.evidence.processes import Ends, Processes, Untold
-from orchestrator.agent.evidence.shell_commands import SAYING, UNTIMED
-from orchestrator.agent.evidence.shell_record import Failure, ShellRecord
-from orchestrator.agent.evidence.shell_tree import Pipeline, Simple
+from orchestrator.agent.evidence.shell.commands import SAYING, UNTIMED
+from orchestrator.agent.evidence.shell.record import Failure, ShellRecord
+from orchestrator.agent.evidence.shell.tree import Pipeline, Simple
 from orchestrator.agent.layout import Layout
 from orchestrator.shared.files import Refused, open_inside
 from orchestrator.shared.stage_record import LostExitCode

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional
 from orchestrator.agent.evidence.exit_codes import Child
 from orchestrator.agent.evidence.processes import End, Processes
 from orchestrator.agent.evidence.provenance import Seen
-from orchestrator.agent.evidence.shell_record import Above
+from orchestrator.agent.evidence.shell.record import Above
 from orchestrator.shared.files import Refused, open_inside
 from orchestrator.shared.text import plain
 from orchestrator.verdict.execution import FILE, Execution, lines

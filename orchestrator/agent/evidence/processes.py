@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from orchestrator.agent.evidence.shell_record import Above, Line, ShellRecord
+from orchestrator.agent.evidence.shell.record import Above, Line, ShellRecord
 
 _SHELLS = ("bash", "sh")
 _SIGPIPE = 128 + 13

@@ -6,7 +6,7 @@
 # of a pipeline that ERR does not see. The script's own `$?`, `$_`, PIPESTATUS, traps and output stay as they are.
 #
 # A line: KIND shell parent code line file command first-word place way count more, with tabs between;
-# orchestrator/agent/evidence/shell_record.py reads them. Kinds that do not speak for themselves:
+# orchestrator/agent/evidence/shell/record.py reads them. Kinds that do not speak for themselves:
 #   loaded   a shell begins, with its options; `more` are the lines that it was given
 #   enters   a subshell begins
 #   passed   a shell or a subshell ends, which its parent decides about; `more` are the processes above a shell

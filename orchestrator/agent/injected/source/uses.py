@@ -1,6 +1,6 @@
 """What a program makes of a status that it was given, by its text: something that depends on it, or no more than words.
 
-As `orchestrator/agent/evidence/shell_reactions.py` has it for shells. What cannot be read counts as looked at.
+As `orchestrator/agent/evidence/shell/reactions.py` has it for shells. What cannot be read counts as looked at.
 """
 
 from __future__ import annotations

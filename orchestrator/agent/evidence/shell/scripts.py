@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Container, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
-from orchestrator.agent.evidence.shell_commands import (
+from orchestrator.agent.evidence.shell.commands import (
     DECLARING,
     ENDING,
     QUESTIONS,
@@ -15,8 +15,8 @@ from orchestrator.agent.evidence.shell_commands import (
     simple,
     words_given,
 )
-from orchestrator.agent.evidence.shell_syntax import Unparsable, parse
-from orchestrator.agent.evidence.shell_tree import (
+from orchestrator.agent.evidence.shell.syntax import Unparsable, parse
+from orchestrator.agent.evidence.shell.tree import (
     Block,
     Chain,
     Compound,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.agent.evidence.shell_scripts import Scripts
+from orchestrator.agent.evidence.shell.scripts import Scripts
 
 pytestmark = pytest.mark.unit
 

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import FrozenSet, Iterable, Iterator, List, Optional, Set, Tuple
 
-from orchestrator.agent.evidence.shell_tree import (
+from orchestrator.agent.evidence.shell.tree import (
     Block,
     Chain,
     Command,

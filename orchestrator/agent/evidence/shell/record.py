@@ -9,8 +9,8 @@ import stat
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from orchestrator.agent.evidence.shell_commands import QUESTIONS, set_by
-from orchestrator.agent.evidence.shell_reactions import (
+from orchestrator.agent.evidence.shell.commands import QUESTIONS, set_by
+from orchestrator.agent.evidence.shell.reactions import (
     Fate,
     ends_its_loop,
     fate,
@@ -19,8 +19,8 @@ from orchestrator.agent.evidence.shell_reactions import (
     reads_status,
     tested_by_trap,
 )
-from orchestrator.agent.evidence.shell_scripts import Call, Scripts
-from orchestrator.agent.evidence.shell_tree import Node, Simple, Substitution, condensed
+from orchestrator.agent.evidence.shell.scripts import Call, Scripts
+from orchestrator.agent.evidence.shell.tree import Node, Simple, Substitution, condensed
 
 _MAX_SCRIPT_BYTES = 1 << 20
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^]]*\])?\+?=")

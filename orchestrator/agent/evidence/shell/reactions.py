@@ -10,7 +10,7 @@ import contextlib
 import re
 from typing import Iterable, Iterator, List, Literal, Optional, Sequence, Set
 
-from orchestrator.agent.evidence.shell_commands import (
+from orchestrator.agent.evidence.shell.commands import (
     QUESTIONS,
     SAYING,
     compares_files,
@@ -29,10 +29,10 @@ from orchestrator.agent.evidence.shell_commands import (
     text_of_all,
     written_by,
 )
-from orchestrator.agent.evidence.shell_numbers import STATUS, Status
-from orchestrator.agent.evidence.shell_scripts import Call, Scripts, root
-from orchestrator.agent.evidence.shell_syntax import Unparsable, parse
-from orchestrator.agent.evidence.shell_tree import (
+from orchestrator.agent.evidence.shell.numbers import STATUS, Status
+from orchestrator.agent.evidence.shell.scripts import Call, Scripts, root
+from orchestrator.agent.evidence.shell.syntax import Unparsable, parse
+from orchestrator.agent.evidence.shell.tree import (
     Block,
     Chain,
     Command,

@@ -1,4 +1,4 @@
-"""Reads a shell script as a tree (`shell_tree`).
+"""Reads a shell script as a tree (`tree`).
 
 Only as much of bash's grammar as tells what a script makes of a command's status; `Unparsable` for all the rest.
 """
@@ -9,7 +9,7 @@ import re
 from bisect import bisect_right
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
-from orchestrator.agent.evidence.shell_tree import (
+from orchestrator.agent.evidence.shell.tree import (
     Block,
     Chain,
     Command,

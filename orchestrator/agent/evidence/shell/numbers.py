@@ -13,8 +13,8 @@ import re
 from fnmatch import fnmatchcase
 from typing import Any, Callable, Mapping, Optional, Tuple
 
-from orchestrator.agent.evidence.shell_commands import QUESTIONS
-from orchestrator.agent.evidence.shell_tree import Block, Chain, Command, Compound, Node, Pipeline, Simple
+from orchestrator.agent.evidence.shell.commands import QUESTIONS
+from orchestrator.agent.evidence.shell.tree import Block, Chain, Command, Compound, Node, Pipeline, Simple
 
 STATUS = "?"
 _OF_ANY_FAILURE = (1, 2)
