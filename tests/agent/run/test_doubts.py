@@ -81,6 +81,8 @@ FILES = {
     "explores.py": "def allclose(a, b): return a == b\nprint('lossless:', allclose(1, 2))\n",
     "catches.py": "def main(): assert 1 > 2\ntry: main()\nexcept Exception as e: print('see the log', e)\n",
     "suppresses.py": "from contextlib import suppress\nwith suppress(Exception):\n    assert 1 > 2\nprint(1)\n",
+    "beside.py": "from contextlib import ExitStack, suppress\nwith ExitStack(), suppress(AssertionError):\n"
+    "    assert 1 > 2\nprint(1)\n",
     "expects.py": "from contextlib import suppress\nwith suppress(KeyError): print({}[1])\nprint(1)\n",
     "repeated/test_it.py": "import pytest\n@pytest.mark.parametrize('kind', ['a', 'b'])\n"
     "def test_a(kind): assert len('a') == 1\n",
@@ -140,6 +142,7 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         stage("explored", "explores.py"),
         stage("caught", "catches.py"),
         stage("suppressed", "suppresses.py"),
+        stage("suppressed_beside", "beside.py"),
         stage("expected", "expects.py"),
         stage("repeated", "-m", "pytest", "repeated", expect={"tests": {"min_passed": 2}}),
         stage("passed_over", "passes_over.py", "--n", "1", "--m=2"),
@@ -197,6 +200,7 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "explored": ["allclose() came out false, and nothing depends on it (explores.py line 2)"],
         "caught": ["an AssertionError was caught, and nothing depends on it (catches.py line 3)"],
         "suppressed": ["an AssertionError was caught, and nothing depends on it (suppresses.py line 2)"],
+        "suppressed_beside": ["an AssertionError was caught, and nothing depends on it (beside.py line 2)"],
         "expected": [],
         "repeated": ["2 cases of repeated/test_it.py::test_a are 1: it does not use its parameter kind"],
         "passed_over": ["--m=2 is no option that it knows, and was passed over (passes_over.py line 4)"],
@@ -241,6 +245,6 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 27 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 28 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )

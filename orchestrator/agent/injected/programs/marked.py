@@ -191,9 +191,10 @@ def _catching(nodes: Iterable[ast.AST]) -> Iterator[ast.ExceptHandler]:
 def _suppressing(nodes: Iterable[ast.AST]) -> Iterator[ast.ExceptHandler]:
     """Handlers in each `with suppress(...)` of what a failed assertion may be, which raise again what they see."""
     for node in nodes:
-        suppress = node.items[0].context_expr if isinstance(node, ast.With) and len(node.items) == 1 else None
-        if called(suppress) == "suppress" and _FAILING.intersection(map(name_of, suppress.args)):  # type: ignore[union-attr]
-            kinds = ast.Tuple(suppress.args, ast.Load())  # type: ignore[union-attr]
+        managers = [item.context_expr for item in node.items] if isinstance(node, ast.With) else []
+        caught = [kind for manager in managers if called(manager) == "suppress" for kind in manager.args]  # type: ignore[attr-defined]
+        if _FAILING.intersection(map(name_of, caught)):
+            kinds = ast.Tuple(caught, ast.Load())
             handler = ast.ExceptHandler(kinds, None, [ast.Raise(None, None)])
             seen = ast.Try(node.body, [handler], [], [])  # type: ignore[attr-defined]
             for new in (kinds, handler, *handler.body, seen):
