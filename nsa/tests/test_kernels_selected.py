@@ -16,16 +16,18 @@ from nsa.kernels.common.sizes import cdiv
 from nsa.kernels.selected import backward_kv, chunked_index, inverted_index
 from nsa.kernels.selected.attention import selected_attention
 from nsa.kernels.selected.backward import selected_backward
-from nsa.kernels.selected.forward import selected_forward
+from nsa.kernels.selected.forward import Sum, selected_forward
 from nsa.kernels.selected.tile_scheduler import ALWAYS, NEVER, Schedule, can_gather, choose_schedule
 from nsa.tests.kernel_cases import SLOW, by_descriptor, far_apart
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SMALL = NSAConfig(l=4, d=2, l_sel=8, n_sel=4, w=8)
+MANY = NSAConfig(l=4, d=2, l_sel=4, n_sel=6, w=8)
+"""Of so many blocks that a tile's queries share some and not others."""
 SCHEDULES = {
     "token": Schedule(most=NEVER, pairs=16),
     "tile": Schedule(most=ALWAYS),
-    "mixed": Schedule(most=6),
+    "mixed": Schedule(most=4),
     "gather": Schedule(most=4, dense_from=3, chunk=16, pairs=8),
 }
 
@@ -89,6 +91,8 @@ SHAPES = {
     "long block": {"config": NSAConfig(l=4, d=2, l_sel=32, n_sel=3, w=8), "tokens": 70, "heads": 1},
     "block of three tiles": {"config": NSAConfig(l=4, d=2, l_sel=48, n_sel=3, w=8), "tokens": 110},
     "odd slots": {"slots": 5, "tokens": 45, "heads": 1},
+    "many blocks": {"config": MANY, "tokens": 90, "heads": 1, "group": 4},
+    "many of packed": {"config": MANY, "tokens": 97, "group": 4, "cu": [0, 42, 43, 97]},
 }
 
 
@@ -116,7 +120,7 @@ def assert_equals_oracle(shape: str, schedule: str, dtype: torch.dtype = MAIN) -
         close(one, expected)
 
 
-BOTH = ("plain", "packed", "odd block")
+BOTH = ("plain", "packed", "odd block", "many blocks", "many of packed")
 CASES = [
     *(pytest.param(shape, "gather") for shape in SHAPES),
     *(pytest.param(shape, "mixed", marks=() if shape in BOTH else SLOW) for shape in SHAPES),
@@ -210,6 +214,15 @@ def test_nothing_is_gathered_where_a_tile_takes_all_blocks_of_a_sequence(backwar
             assert (chosen.dense_from > 0) == (blocks > most and (backward or group == 4))
 
 
+@pytest.mark.parametrize(
+    ("widest", "backward", "tma", "most"),
+    [(128, False, True, ALWAYS), (192, False, True, 40), (128, False, False, 40), (192, True, True, 48)],
+)
+def test_which_unions_of_16_heads_one_kernel_takes(widest: int, backward: bool, tma: bool, most: int) -> None:
+    for rows, expected in ((1 << 14, ALWAYS), (1 << 16, most)):
+        assert choose_schedule(16, 4, 16, 64, widest, backward, rows=rows, tma=tma) == Schedule(expected)
+
+
 @pytest.mark.parametrize("schedule", ["mixed", "gather"])
 @pytest.mark.parametrize("dtype", OTHERS, ids=str)
 def test_other_dtypes(dtype: torch.dtype, schedule: str) -> None:
@@ -233,14 +246,14 @@ def test_so_does_the_first_token_of_a_sequence_in_the_middle_of_a_tile(schedule:
     assert torch.equal(o[:, 41], v[:, 41].repeat_interleave(q.shape[2] // k.shape[2], 1))
 
 
-@pytest.mark.parametrize("schedule", ["token", "tile", "gather"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("sign", [1, -1])
 def test_logits_out_of_range(sign: int, schedule: str) -> None:
-    (q, k, v), indices, *_ = problem(**SHAPES["batch"])
+    (q, k, v), indices, *_ = problem(**SHAPES["many blocks"])
     q[..., 0], k[..., 0] = far_apart(sign, q.shape[-1])
-    want = reference.selected_attention(q, k, v, indices, SMALL)
+    want = reference.selected_attention(q, k, v, indices, MANY)
     q, k, v, idx = low(q, k, v, indices)
-    o, lse = selected_forward(q, k, v, idx, SMALL, q.shape[-1] ** -0.5, schedule=SCHEDULES[schedule])
+    o, lse = selected_forward(q, k, v, idx, MANY, q.shape[-1] ** -0.5, schedule=SCHEDULES[schedule])
     close(o, want)
     assert (lse[lse.isfinite()] * sign > 60).all()
 
@@ -248,7 +261,7 @@ def test_logits_out_of_range(sign: int, schedule: str) -> None:
 @pytest.mark.parametrize("schedule", ["mixed", "gather"])
 def test_loads_by_descriptor(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     by_descriptor(monkeypatch)
-    assert_equals_oracle("packed", schedule)
+    assert_equals_oracle("many of packed", schedule)
     assert_equals_oracle("192/128 in small", schedule)
 
 
@@ -317,6 +330,38 @@ def test_the_union_names_the_distinct_blocks_and_their_members() -> None:
     assert union.count.tolist() == [[3]]
     assert union.starts[0, 0, :3].tolist() == [0, 24, 40]
     assert union.members[0, 0, :3].tolist() == [0b01, 0b11, 0b10]
+
+
+def test_what_few_share_is_left_to_each_query() -> None:
+    """Of the tile {0,3,1}, {3,5,-1}: block 3, and 5, which the first query is not after; then {0,1} and {}. The next
+    tile has no more blocks than its kernel takes.
+    """
+    q, k = torch.zeros(1, 4, 1, 16, device=DEVICE), torch.zeros(1, 64, 1, 16, device=DEVICE)
+    where = inverted_index.places(q, k, 8, q_start=torch.tensor([46], device=DEVICE))
+    lists = [[0, 3, 1], [-1, 3, 5], [-1, -1, 2], [0, -1, -1]]
+    indices = torch.tensor(lists, dtype=torch.int32, device=DEVICE)[:, None]
+    union = inverted_index.union(indices, where, tokens=2, dense_from=2, most=2)
+    assert union.count.tolist() == [[inverted_index.LEFT_OUT.value + 2, 2]]
+    assert union.starts[0, :, :2].tolist() == [[24, 40], [0, 16]]
+    assert union.members[0, :, :2].tolist() == [[0b11, 0b10], [0b10, 0b01]]
+    assert union.lists[:2, 0].tolist() == [[0, 1, -1], [-1, -1, -1]]
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["sum", "sum and o"])
+def test_the_gated_sum_of_what_was_shared_and_what_was_not(keep: bool) -> None:
+    """Some tiles whole, some in two parts, of which the first lies meanwhile where the sum or o will be."""
+    qkv, indices, _, _ = problem(**SHAPES["many blocks"])
+    want = reference.selected_attention(*(x.to(MAIN).double() for x in qkv), indices, MANY)
+    q, k, v, idx = low(*qkv, indices)
+    others = torch.randn(2, *want.shape, device=DEVICE, dtype=MAIN)
+    gates = torch.randn(*want.shape[:3], 3, device=DEVICE, dtype=MAIN)
+    out = torch.full_like(others[0], float("nan"))
+    into = Sum(*others, gates, out, keep)
+    o, _ = selected_forward(q, k, v, idx, MANY, q.shape[-1] ** -0.5, schedule=SCHEDULES["mixed"], into=into)
+    parts = torch.stack([others[0].cpu().double(), want, others[1].cpu().double()], -1)
+    close(out, (parts * gates.cpu().double()[..., None, :]).sum(-1))
+    if keep:
+        close(o, want)
 
 
 def test_runs_hold_each_pair_once_in_order() -> None:

@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nsa.kernels.common.tiles import LN2, LOW, add_product, zeros_pair
+from nsa.kernels.common.tiles import LN2, LOG2E, LOW, add_product, zeros_pair
 from nsa.kernels.tuning.lookup import architecture_for
 
 PARTS = tl.constexpr(8)
@@ -49,6 +49,21 @@ def begin(BM: tl.constexpr, DV: tl.constexpr, ONLINE: tl.constexpr, AGAIN: tl.co
     b_l = tl.zeros([BM, 1 if ONLINE else PARTS], tl.float32)
     b_o0, b_o1 = zeros_pair(BM, DV)
     return b_m, b_l, b_o0, b_o1
+
+
+@triton.jit
+def resume(b_lse, b_o0, b_o1, ONLINE: tl.constexpr, AGAIN: tl.constexpr):
+    """As `begin`, of the keys whose lse [BM], in natural logarithm, and result b_o [BM, DV] `end` has given."""
+    BM: tl.constexpr = b_lse.shape[0]
+    COLUMNS: tl.constexpr = 1 if ONLINE else PARTS
+    b_m = tl.maximum(b_lse * LOG2E, LOW)
+    b_w = tl.exp2(b_m)
+    if ONLINE or AGAIN:
+        b_w = tl.where(b_m > LOW, 1.0, 0.0)
+    else:
+        b_m = tl.zeros([BM], tl.float32)
+    b_l = tl.zeros([BM, COLUMNS], tl.float32) + (b_w / COLUMNS)[:, None]
+    return b_m, b_l, b_o0.to(tl.float32) * b_w[:, None], b_o1.to(tl.float32) * b_w[:, None]
 
 
 @triton.jit

@@ -2,9 +2,10 @@
 
 Three ways to share the work, which give the same result:
 
-    token   one program for each query and KV head, over the query's own blocks. Bound by the loads of K and V.
+    token   each query by itself, over its own blocks. Bound by the loads of K and V.
     tile    one program for a tile of neighbouring queries, over the union of their blocks; a row is masked where
-            its query did not choose the block. One load of a block serves all who share it.
+            its query did not choose the block. One load of a block serves all who share it. Where the union is
+            large, the tile's part ends with the blocks that two queries share, and each query goes on alone.
     gather  one program for a segment of the queries that chose one block: K and V stay, Q is gathered, and a partial
             result goes to a scratch. The tile kernel, whose union then holds only the widely shared blocks, adds
             the partials up. Its cost does not depend on the number of KV heads, so it serves small groups.
@@ -28,7 +29,7 @@ from nsa.kernels import combine
 from nsa.kernels.combine import gated_sum
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.sizes import cdiv, next_power_of_2
-from nsa.kernels.common.softmax import add_keys, begin, end, not_a_number, online, only, out_of_range
+from nsa.kernels.common.softmax import add_keys, begin, end, not_a_number, online, only, out_of_range, resume
 from nsa.kernels.common.tiles import (
     LOADS_CHAIN,
     LOG2E,
@@ -162,15 +163,22 @@ def _over_blocks(
     last_key, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_blocks, b_limit, o_n, o_tok, o_g, m_row,
     H: tl.constexpr, G: tl.constexpr,
     DK: tl.constexpr, DV: tl.constexpr, LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr,
-    SP: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, ONLINE: tl.constexpr, AGAIN: tl.constexpr,
-    STAGES: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
+    SP: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, SHARED: tl.constexpr, ONLINE: tl.constexpr,
+    AGAIN: tl.constexpr, STAGES: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """The sums of rows over n_blocks blocks, and over what was gathered if MERGE; no row reads beyond last_key.
 
+    SHARED: a token goes on from what its tile's part left in p_part, p_part_lse.
     AGAIN: the second time, which is rare, and must not need the most registers; without values that no row reads.
     """
     SUB: tl.constexpr = (LB + BN - 1) // BN
-    b_m, b_l, b_o0, b_o1 = begin(BM, DV, ONLINE, AGAIN)
+    if SHARED and not TILE:
+        o_out = o_n * (H * G) + i_h * G + o_g
+        b_lse = tl.load(p_part_lse + o_out, mask=m_row, other=float("-inf"))
+        b_o0, b_o1 = load_pair(p_part, o_out * DV, m_row, DV, True)
+        b_m, b_l, b_o0, b_o1 = resume(b_lse, b_o0, b_o1, ONLINE, AGAIN)
+    else:
+        b_m, b_l, b_o0, b_o1 = begin(BM, DV, ONLINE, AGAIN)
     for i in tl.range(0, n_blocks * SUB, num_stages=STAGES):
         start, b_last = block_of(p_blocks, p_members, i // SUB, first, b_limit, o_tok, LB, TILE)
         o_key, o_row = key_rows(start, last_key, i % SUB, BN, LB)
@@ -200,19 +208,25 @@ def forward_kernel(
     s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, LB: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, UT: tl.constexpr, SLOTS: tl.constexpr,
-    SP: tl.constexpr, U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, ONLINE: tl.constexpr,
-    PREC: tl.constexpr, TMA: tl.constexpr, SUM: tl.constexpr, KEEP: tl.constexpr, STAGES: tl.constexpr,
+    SP: tl.constexpr, U: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, SHARED: tl.constexpr,
+    ONLINE: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr, SUM: tl.constexpr, KEEP: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """UT neighbouring queries and one KV head: over the union of their blocks (TILE, UT = TB), or one by one (TB = 1).
 
-    KEEP stores o; SUM the gated sum of o_cmp, o and o_win in p_sum.
+    KEEP stores o; SUM the gated sum of o_cmp, o and o_win in p_sum. SHARED: of unions that blocks were left out of, the
+    tile kernel leaves o and lse, and the token kernel goes on from there, which it finds in p_part and p_part_lse.
     p_blocks: the union's first keys [H,n_tiles,U] (TILE) or the block indices [N,H,SLOTS].
     """
     i_union, i_h = tl.program_id(0) + i_first // UT, tl.program_id(1)
     o_union = i_h * n_tiles + i_union
-    n_blocks, m_mine = mine(p_count + o_union, most, SLOTS, TILE, MERGE)
+    n_listed, m_mine = mine(p_count + o_union, most, SLOTS, TILE, MERGE)
     if not m_mine:
         return
+    m_part = False
+    if SHARED and TILE:
+        m_part = n_listed >= LEFT_OUT
+        n_listed %= LEFT_OUT
     for i in range(1 if TILE else tl.minimum(UT, N - i_union * UT)):
         o_tok, o_g, o_n, m_row = rows_of(i_union * UT + i, N, G, GP, BM, TB)
         o_q = o_n * s_qt + (i_h * G + o_g).to(tl.int64) * s_qh
@@ -220,6 +234,11 @@ def forward_kernel(
         b_limit = tl.load(p_queries + 2 * N + o_n)  # [BM]
         last_key = tl.max(b_limit, 0)
         o_list, first = list_of(p_queries, i_union * UT + i, i_h, o_union, N, s_it, s_ih, U, TILE)
+        n_blocks = n_listed
+        if SHARED and not TILE:  # the rest are padding
+            o_slot = tl.arange(0, SP)
+            b_block = tl.load(p_blocks + o_list + o_slot, mask=o_slot < SLOTS, other=-1)
+            n_blocks = tl.sum((b_block >= 0).to(tl.int32), 0)
         few, n_first = 0, n_blocks
         if not ONLINE:  # so few keys that all are computed below: without any, sums are out of range
             b_place = tl.where(m_row, b_limit - tl.load(p_queries + N + o_n), LB)  # position in the sequence
@@ -230,7 +249,7 @@ def forward_kernel(
             b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks + o_list, p_members + o_list, p_keys, p_part,
             p_part_lse, last_key, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_first, b_limit, o_n,
             o_tok, o_g, m_row,
-            H, G, DK, DV, LB, BM, BN, SLOTS, SP, TILE, MERGE, ONLINE, False, STAGES, PREC, TMA,
+            H, G, DK, DV, LB, BM, BN, SLOTS, SP, TILE, MERGE, SHARED, ONLINE, False, STAGES, PREC, TMA,
         )  # fmt: skip
         again = few
         if not ONLINE:
@@ -243,7 +262,7 @@ def forward_kernel(
                     b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks + o_list, p_members + o_list, p_keys, p_part,
                     p_part_lse, last_key, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_blocks,
                     b_limit, o_n, o_tok, o_g, m_row,
-                    H, G, DK, DV, LB, BM, BN, SLOTS, SP, TILE, MERGE, ONLINE, True, 1, PREC, TMA,
+                    H, G, DK, DV, LB, BM, BN, SLOTS, SP, TILE, MERGE, SHARED, ONLINE, True, 1, PREC, TMA,
                 )  # fmt: skip
         b_f, b_lse = end(b_m, b_l)
         o_out = o_n * (H * G) + i_h * G + o_g
@@ -251,11 +270,14 @@ def forward_kernel(
         b_o1 *= b_f[:, None]
         if SUM:
             DV0: tl.constexpr = b_o0.shape[1]
-            gated_sum(p_cmp, b_o0, p_win, p_gates, p_sum, o_out, m_row, 0, DV0, DV)
+            m_sum = m_row & (m_part == 0)
+            gated_sum(p_cmp, b_o0, p_win, p_gates, p_sum, o_out, m_sum, 0, DV0, DV)
             if DV > DV0:
-                gated_sum(p_cmp, b_o1, p_win, p_gates, p_sum, o_out, m_row, DV0, b_o1.shape[1], DV)
+                gated_sum(p_cmp, b_o1, p_win, p_gates, p_sum, o_out, m_sum, DV0, b_o1.shape[1], DV)
         if KEEP:
             store_pair(p_o, o_out * DV, m_row, b_o0, b_o1, DV, False)
+        elif SHARED and TILE:
+            store_pair(p_o, o_out * DV, m_row & m_part, b_o0, b_o1, DV, False)
         tl.store(p_lse + o_out, b_lse, mask=m_row)
 
 
@@ -383,7 +405,7 @@ def selected_forward(
     if schedule.dense_from:
         _forward_gather(problem, schedule, results)
     else:
-        by_tile_or_token(problem, schedule, "forward", partial(_launch_forward, to=results))
+        by_tile_or_token(problem, schedule, "forward", partial(_launch_forward, to=results), True)
     return o, lse
 
 
@@ -448,6 +470,7 @@ def _launch_forward(
         p.indices.shape[0], first, lists.tiles, most, lists.rest_keys,
         *p.strides, *lists.strides, p.scale * LOG2E.value,
         TB=together if tile else 1, UT=together, U=lists.width, SP=next_power_of_2(sizes["SLOTS"]),
-        TILE=tile, MERGE=part is not None, ONLINE=online(p.q, p.tma), STAGES=sizes["num_stages"], TMA=p.tma,
+        TILE=tile, MERGE=part is not None, SHARED=union is not None and union.lists is not None,
+        ONLINE=online(p.q, p.tma), STAGES=sizes["num_stages"], TMA=p.tma,
         **to.flags, **sizes,
     )  # fmt: skip

@@ -9,7 +9,8 @@ packed, or chunked with q_start). Three structures come out of the block indices
               kernel needs to know the layout.
     Union     for each tile of neighbouring queries the distinct blocks that they chose, ascending, and who chose
               each (a bit for each query). Example, 2 queries with the blocks {0,3} and {3,5}:
-              starts = [0*l', 3*l', 5*l'], members = [0b01, 0b11, 0b10], count = 3.
+              starts = [0*l', 3*l', 5*l'], members = [0b01, 0b11, 0b10], count = 3. Blocks that few share may be
+              left out; of these, too, each query has its list, or each pair its key.
     Segments  for each block the queries that chose it, in order, cut into segments of at most `pairs` entries: the
               hot block that every query selects becomes many segments. A stable sort of (block, pair) does the count,
               the prefix sum and the fill, so the order never varies.
@@ -166,6 +167,7 @@ class Union:
         starts: int32 [Hkv,tiles,U], the first keys of the blocks, ascending; `count` of them hold.
         members: int32 or int64 [Hkv,tiles,U]; bit b: query b of the tile chose the block.
         count: int32 [Hkv,tiles]; LEFT_OUT more where some of the tile's pairs were left out.
+        lists: int32 [N,Hkv,slots] or None; of the queries of those tiles, the blocks that were left out, then -1.
         keys: int16 or int32 [pairs] or None, keys of all pairs for `segments`. Those left out of the union have their
             bin keys, (chunk * Hkv + h) * bins + bin < rest_keys; those in it follow, rest_keys + h * bins + bin;
             padding has the key past the last.
@@ -175,6 +177,7 @@ class Union:
     starts: Tensor
     members: Tensor
     count: Tensor
+    lists: Tensor | None = None
     keys: Tensor | None = None
     rest_keys: int = 0
 
@@ -190,8 +193,9 @@ def _bin(queries, n, start, N, L_SEL: tl.constexpr, live):
 @launched
 @triton.jit(do_not_specialize=["N", "M", "HKV", "BINS", "chunk", "rest_keys", "dense_from", "most"])
 def _union_kernel(
-    indices, queries, starts, members, count, keys, N, M, HKV, BINS, chunk, rest_keys, dense_from, most, i_t, i_h,
-    SLOTS: tl.constexpr, TB: tl.constexpr, U: tl.constexpr, L_SEL: tl.constexpr, WIDE: tl.constexpr, REST: tl.constexpr,
+    indices, queries, starts, members, count, lists, keys, N, M, HKV, BINS, chunk, rest_keys, dense_from, most, i_t,
+    i_h, SLOTS: tl.constexpr, TB: tl.constexpr, U: tl.constexpr, L_SEL: tl.constexpr, WIDE: tl.constexpr,
+    REST: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """One tile of TB queries, one KV head: sort the blocks, number the distinct ones, set their members' bits."""
     tile, h = tl.program_id(0), tl.program_id(1)
@@ -205,7 +209,10 @@ def _union_kernel(
         limit = tl.load(queries + 2 * N + n, mask=live, other=FAR)
         lowest = tl.min(limit, 0)
         pair = (n.to(tl.int64) * HKV + h) * SLOTS + slot
-        tl.store(keys + pair, tl.zeros_like(e) + rest_keys + HKV * BINS, mask=live & (block < 0))
+        if KEYS:
+            tl.store(keys + pair, tl.zeros_like(e) + rest_keys + HKV * BINS, mask=live & (block < 0))
+        else:
+            tl.store(lists + pair, tl.zeros_like(e) - 1, mask=live)
     key = start
     if WIDE:
         key = key.to(tl.int64)
@@ -235,10 +242,18 @@ def _union_kernel(
         shared = tl.where(last, tl.sum(valid.to(tl.int32), 0), end) - begin
         kept = valid & ((distinct <= most) | (shared >= dense_from) | (start + L_SEL > lowest + 1))
         n = tile * TB + tok
-        pair = (n.to(tl.int64) * HKV + h) * SLOTS + slot
-        bin_key = _bin(queries, n, start, N, L_SEL, valid) + h * BINS
-        bin_key += tl.where(kept, rest_keys, n // chunk * (HKV * BINS))
-        tl.store(keys + pair, bin_key, mask=valid)
+        pair = (n.to(tl.int64) * HKV + h) * SLOTS
+        if KEYS:
+            bin_key = _bin(queries, n, start, N, L_SEL, valid) + h * BINS
+            bin_key += tl.where(kept, rest_keys, n // chunk * (HKV * BINS))
+            tl.store(keys + pair + slot, bin_key, mask=valid)
+        else:
+            rest = valid & (kept == 0)
+            mine = tok[:, None] == tl.arange(0, TB)[None, :]  # [U,TB]
+            nth = tl.cumsum((mine & rest[:, None]).to(tl.int32), 0)
+            nth = tl.sum(tl.where(mine, nth, 0), 1)
+            block = (start - tl.load(queries + N + n, mask=rest, other=0)) // L_SEL
+            tl.store(lists + pair + nth - 1, block, mask=rest)
     new = new & kept
     at = tl.cumsum(new.to(tl.int32), 0) - 1
     tl.store(starts + base + at, start, mask=new)
@@ -248,16 +263,16 @@ def _union_kernel(
 
 
 def union(indices: Tensor, where: Places, tokens: int, dense_from: int = 0, most: int = 0, chunk: int = 0) -> Union:
-    """The union of each tile of `tokens` neighbouring queries.
+    """The union of each tile of `tokens` neighbouring queries, a power of two.
 
     Args:
         indices: int32 [N,Hkv,slots], -1 anywhere.
         where: the places of the N queries.
         tokens: queries of one tile, at most 64.
         dense_from: if not 0, only blocks that this many of a tile's queries share (or that some of them may not
-            see whole) stay in the union, and `keys` is made for all pairs.
+            see whole) stay in the union, and `lists` is made, or `keys`.
         most: with `dense_from`, a union of at most so many blocks stays as it is.
-        chunk: queries whose pairs are neighbours among those left out.
+        chunk: if not 0, `keys` is made for all pairs, and this many queries' are neighbours among those left out.
     """
     rows, heads, slots = indices.shape
     tiles, width = cdiv(rows, tokens), next_power_of_2(tokens * slots)
@@ -265,15 +280,16 @@ def union(indices: Tensor, where: Places, tokens: int, dense_from: int = 0, most
     starts = torch.empty(heads, tiles, width, dtype=torch.int32, device=device)
     members = torch.empty(heads, tiles, width, dtype=torch.int32 if tokens <= 32 else torch.int64, device=device)
     count = torch.empty(heads, tiles, dtype=torch.int32, device=device)
-    rest_keys = cdiv(rows, chunk) * heads * where.bins if dense_from else 0
-    keys = _key_of_each(indices, rest_keys + heads * where.bins) if dense_from else None
+    rest_keys = cdiv(rows, chunk) * heads * where.bins if chunk else 0
+    keys = _key_of_each(indices, rest_keys + heads * where.bins) if chunk else None
+    lists = torch.empty(indices.shape, dtype=torch.int32, device=device) if dense_from and not chunk else None
     _union_kernel[(tiles, heads)](
-        indices, where.queries, starts, members, count, keys,
+        indices, where.queries, starts, members, count, lists, keys,
         rows, where.keys, heads, where.bins, chunk, rest_keys, dense_from, most, indices.stride(0), indices.stride(1),
-        SLOTS=slots, TB=tokens, U=width, L_SEL=where.l_sel, REST=dense_from > 0,
+        SLOTS=slots, TB=tokens, U=width, L_SEL=where.l_sel, REST=dense_from > 0, KEYS=chunk > 0,
         WIDE=(where.keys + 2) * tokens * slots >= 1 << 31, num_warps=1 if width <= 256 else 4,
     )  # fmt: skip
-    return Union(starts, members, count, keys, rest_keys)
+    return Union(starts, members, count, lists, keys, rest_keys)
 
 
 # --- the queries of each block ---

@@ -37,8 +37,8 @@ class Schedule:
     """How the queries are shared among programs.
 
     Attributes:
-        most: a tile of neighbouring queries whose union has at most so many blocks is computed as one; the others
-            query by query, or as `dense_from` says.
+        most: a tile of neighbouring queries whose union has at most so many blocks is computed as one; of the others
+            the blocks that two queries share, and then each query's own, or as `dense_from` says.
         dense_from: 0, or (schedule `gather`): of the other tiles, blocks that at least so many queries share are
             read by the tile, and the rest by segments of the queries that chose them.
         chunk, heads: queries and KV heads whose partial results are held at once by `gather`; its forward holds those
@@ -83,15 +83,15 @@ def can_gather(l_sel: int, widest: int, item: int, backward: bool) -> bool:
 
 def choose_schedule(
     group: int, tokens: int, slots: int, l_sel: int, widest: int, backward: bool, item: int = 2, rows: int = 1 << 30,
-    blocks: int = 1 << 30,
+    blocks: int = 1 << 30, tma: bool = False,
 ) -> Schedule:  # fmt: skip
     """The schedule for these shapes; where the overlap of neighbours matters, the device decides tile by tile.
 
     The limits are H200 measurements at 64k tokens, 16 slots of 64 tokens (docs/kernels.md): with 16 heads in a group
-    the tile kernel beats the token kernel below a union of about 48 of 64 blocks, and gathering wins in the gradient
-    only; with 4 heads gathering wins above about 40 of 256 blocks. Where a sequence has no more blocks than a tile
-    takes whole, nothing would be gathered; and in the forward pass, up to half of the tile's choices, one kernel does
-    as well as the four of `gather`.
+    the tile kernel by TMA is the best for any union at 128/128, and to about 40 of 64 blocks at 192/128, and gathering
+    wins in the gradient only; with 4 heads gathering wins above about 40 of 256 blocks. Where a sequence has no more
+    blocks than a tile takes whole, nothing would be gathered; and in the forward pass, up to half of the tile's
+    choices, one kernel does as well as the four of `gather`.
 
     Args:
         group: query heads of a KV head.
@@ -102,6 +102,7 @@ def choose_schedule(
         item: bytes of an element.
         rows: queries in all.
         blocks: of one sequence, at most.
+        tma: whether keys and values come by TMA.
     """
     if tokens == 1:
         return Schedule(most=NEVER)
@@ -112,7 +113,9 @@ def choose_schedule(
             return Schedule()
         chunk, heads = _held(rows, group * slots * widest * item) if backward else (8192, 1)
         return Schedule(most, dense_from, chunk, heads)
-    return Schedule() if rows <= FEW_ROWS else Schedule(most=tokens * slots * 3 // 4)
+    if rows <= FEW_ROWS or (tma and widest <= 128 and not backward):
+        return Schedule()
+    return Schedule(most=tokens * slots * (6 if backward else 5) // 8)
 
 
 def _held(rows: int, size: int) -> tuple[int, int]:
@@ -178,7 +181,7 @@ class Problem:
         widest = max(self.q.shape[-1], self.v.shape[-1])
         rows, slots, item = self.indices.shape[0], self.indices.shape[-1], self.q.element_size()
         return choose_schedule(
-            self.group, tokens, slots, self.where.l_sel, widest, backward, item, rows, self.where.longest
+            self.group, tokens, slots, self.where.l_sel, widest, backward, item, rows, self.where.longest, self.tma
         )
 
     def descriptors(self, rows: int) -> tuple[Any, ...]:
@@ -197,24 +200,27 @@ def problem_of(
     return Problem(q, k, v, indices, where, scale, one_batch, use_tma(*one_batch))
 
 
-def by_tile_or_token(p: Problem, schedule: Schedule, what: str, launch: Callable[..., None]) -> None:
+def by_tile_or_token(p: Problem, schedule: Schedule, what: str, launch: Callable[..., None], go_on: bool) -> None:
     """Tiles with small unions by the tile kernel of `what`, the queries of the others by its token kernel.
 
     launch: takes the problem, a kernel's compile-time arguments, the union, and of how many queries its tiles are.
+    go_on: the tile kernel takes the blocks that the others' queries share, too, and the token kernel the rest.
     """
     sizes = p.launch(f"selected_tile_{what}", p.tma)
-    tokens, union = sizes["BM"] // sizes["GP"], None
-    if schedule.most != NEVER:
-        union = inverted_index.union(p.indices, p.where, tokens)
-        launch(p, sizes, union, tokens, most=schedule.most)
-    if schedule.most != ALWAYS:
+    tokens, union, most = sizes["BM"] // sizes["GP"], None, schedule.most
+    shared = go_on and most not in (NEVER, ALWAYS)
+    if most != NEVER:
+        union = inverted_index.union(p.indices, p.where, tokens, dense_from=2 if shared else 0, most=most)
+        launch(p, sizes, union, tokens, most=ALWAYS if shared else most)
+    if most != ALWAYS:
         sizes = p.launch(f"selected_token_{what}", p.tma)
-        launch(p, sizes, union, tokens, most=schedule.most, tile=False)
+        launch(p, sizes, union, tokens, most=WHOLE if shared else most, tile=False)
 
 
 @dataclass(frozen=True)
 class Lists:
-    """The blocks that a kernel reads: a tile's union, or each query's own. What a kernel does not read stands in.
+    """The blocks that a kernel reads: a tile's union, or each query's own or those that the union left out. What a
+    kernel does not read stands in.
 
     Attributes:
         blocks: first keys [Hkv,tiles,U] or indices [N,Hkv,slots]; members; counts.
@@ -235,6 +241,7 @@ class Lists:
         if union is None:
             return cls((p.indices,) * 3, p.indices.stride()[:2], 0, 0, p.indices, 0)
         keys, rest = (union.keys, union.rest_keys) if merge else (union.count, 0)
-        first, strides = (union.starts, (0, 0)) if tile else (p.indices, p.indices.stride()[:2])
+        own = p.indices if union.lists is None else union.lists
+        first, strides = (union.starts, (0, 0)) if tile else (own, own.stride()[:2])
         tiles, width = union.starts.shape[1:]
         return cls((first, union.members, union.count), strides, tiles, width, keys, rest)
