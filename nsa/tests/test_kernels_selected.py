@@ -344,7 +344,7 @@ def test_what_few_share_is_left_to_each_query() -> None:
     assert union.count.tolist() == [[inverted_index.LEFT_OUT.value + 2, 2]]
     assert union.starts[0, :, :2].tolist() == [[24, 40], [0, 16]]
     assert union.members[0, :, :2].tolist() == [[0b11, 0b10], [0b10, 0b01]]
-    assert union.lists[:2, 0].tolist() == [[0, 1, -1], [-1, -1, -1]]
+    assert union.lists[:, 0].tolist() == [[0, -1, 1], [-1, -1, -1], [-1, -1, -1], [-1, -1, -1]]
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["sum", "sum and o"])

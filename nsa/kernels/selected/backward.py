@@ -21,10 +21,19 @@ from nsa.kernels.common.sizes import cdiv, next_power_of_2
 from nsa.kernels.common.tiles import LOG2E, add_product, dot_rows, load_pair, store_pair, zeros_pair
 from nsa.kernels.ranges.key_ranges import Borders
 from nsa.kernels.selected import inverted_index
-from nsa.kernels.selected.backward_kv import Chunk, KeySums, Upstream, backward_kv, held_at_once, segment_pairs
-from nsa.kernels.selected.forward import MERGE_STAGES, block_of, key_rows, list_of, load_block, mine, rest_of, rows_of
+from nsa.kernels.selected.backward_kv import KeySums, Upstream, backward_kv, held_at_once, segment_pairs
+from nsa.kernels.selected.forward import MERGE_STAGES, block_of, key_rows, list_of, load_block, mine, rows_of
 from nsa.kernels.selected.inverted_index import FAR, Union
-from nsa.kernels.selected.tile_scheduler import ALWAYS, WHOLE, Lists, Problem, Schedule, by_tile_or_token, problem_of
+from nsa.kernels.selected.tile_scheduler import (
+    ALWAYS,
+    WHOLE,
+    Chunk,
+    Lists,
+    Problem,
+    Schedule,
+    by_tile_or_token,
+    problem_of,
+)
 
 
 @triton.jit
@@ -33,6 +42,15 @@ def _free_blocks(p_blocks, n_blocks, b_limit, LB: tl.constexpr, U: tl.constexpr)
     o_u = tl.arange(0, U)
     b_start = tl.load(p_blocks + o_u, mask=o_u < n_blocks, other=FAR)
     return tl.sum((b_start + LB <= tl.min(b_limit, 0) + 1).to(tl.int32), 0)
+
+
+@triton.jit
+def _rest_of(p_keys, o_pair, m_row, rest_keys, SLOTS: tl.constexpr, SP: tl.constexpr):
+    """SLOTS if a slot of some row was left to segments, else 0, to skip the loop over them."""
+    o_slot = tl.arange(0, SP)
+    m_slot = m_row[:, None] & (o_slot < SLOTS)[None, :]
+    m_slot = tl.load(p_keys + o_pair[:, None] + o_slot[None, :], mask=m_slot, other=rest_keys) < rest_keys
+    return tl.max(tl.max(m_slot.to(tl.int32), 1), 0) * SLOTS
 
 
 @launched
@@ -93,8 +111,7 @@ def dq_kernel(
         if MERGE:  # the gathered parts of dq
             o_pair = (o_n * H + i_h) * SLOTS
             o_part = ((o_n - i_first) * part_heads + i_h - first_head) * SLOTS
-            _, n_slots = rest_of(p_keys, o_pair, m_row, rest_keys, SLOTS, SP)
-            for j in tl.range(0, n_slots, num_stages=MERGE_STAGES):
+            for j in tl.range(0, _rest_of(p_keys, o_pair, m_row, rest_keys, SLOTS, SP), num_stages=MERGE_STAGES):
                 m_j = tl.load(p_keys + o_pair + j, mask=m_row, other=rest_keys) < rest_keys  # [BM]
                 b_part0, b_part1 = load_pair(p_part, ((o_part + j) * G + o_g) * DK, m_j, DK, True)
                 b_dq0 += b_part0.to(tl.float32)
@@ -144,10 +161,10 @@ def _launch_dq(
     """The dq kernel over the queries and heads `of` a chunk, all unless given, tile by tile or one by one."""
     of = of or Chunk(0, p.indices.shape[0], 0, p.heads)
     together = union_tokens if union else 1
-    lists = Lists.of(p, union, tile, merge=part is not None)
+    lists = Lists.of(p, union, tile)
     dq_kernel[(cdiv(of.rows, together), of.heads)](
         p.q, p.k, p.v, *p.descriptors(sizes["BN"]), *up, dq, *lists.blocks, p.where.queries,
-        lists.keys, dq if part is None else part,
+        lists.rest, dq if part is None else part,
         p.indices.shape[0], of.first, of.head, of.heads, lists.tiles, most, lists.rest_keys,
         *p.strides, *lists.strides, p.scale,
         TB=together if tile else 1, UT=together, U=lists.width, SP=next_power_of_2(sizes["SLOTS"]),

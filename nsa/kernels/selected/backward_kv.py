@@ -20,7 +20,7 @@ from nsa.kernels.common.tiles import LOADS_CHAIN, LOG2E, add_product, dot_rows, 
 from nsa.kernels.selected import inverted_index
 from nsa.kernels.selected.forward import key_rows, load_pairs, query_of, segment_of
 from nsa.kernels.selected.inverted_index import FAR
-from nsa.kernels.selected.tile_scheduler import Problem
+from nsa.kernels.selected.tile_scheduler import Chunk, Problem
 
 SEGMENTS_WANTED = 4096
 """Segments of the gradient of k and v that fill the card with even work (measured on an H200)."""
@@ -56,8 +56,9 @@ def dkv_kernel(
     if i_segment >= tl.load(p_segment_edges + last_key):
         return
     i_h, start, p_list, n_pairs = segment_of(
-        p_order, p_edges, p_segment_edges, p_segment_key, p_blocks, i_segment, BINS, H, PAIRS
+        p_order, p_edges, p_segment_edges, p_segment_key, p_blocks, i_segment, BINS, PAIRS
     )
+    i_h = i_h % H
     o_key, o_at = key_rows(start, M - 1, i_sub, BN, LB)
     b_k0, b_k1 = load_pair(p_k + i_h.to(tl.int64) * s_kh, o_at * s_kt, o_at >= 0, DK, False)  # [BN, DK]
     b_v0, b_v1 = load_pair(p_v + i_h.to(tl.int64) * s_vh, o_at * s_vt, o_at >= 0, DV, False)  # [BN, DV]
@@ -179,16 +180,6 @@ def segment_pairs(p: Problem, tile_rows: int) -> int:
     tokens = tile_rows // pad_group(p.group)
     tiles = next_power_of_2(max(1, p.indices.numel() // (tokens * SEGMENTS_WANTED)))
     return tokens * min(256, max(16, tiles))
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """`rows` queries from `first` on and `heads` KV heads from `head` on, whose parts of dq are held together."""
-
-    first: int
-    rows: int
-    head: int
-    heads: int
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,18 @@ from nsa.kernels.common.tiles import (
     zeros_pair,
 )
 from nsa.kernels.ranges.key_ranges import Borders
-from nsa.kernels.selected import inverted_index
+from nsa.kernels.selected import chunked_index, inverted_index
 from nsa.kernels.selected.inverted_index import FAR, LEFT_OUT
-from nsa.kernels.selected.tile_scheduler import ALWAYS, WHOLE, Lists, Problem, Schedule, by_tile_or_token, problem_of
+from nsa.kernels.selected.tile_scheduler import (
+    ALWAYS,
+    WHOLE,
+    Chunk,
+    Lists,
+    Problem,
+    Schedule,
+    by_tile_or_token,
+    problem_of,
+)
 
 MERGE_STAGES = tl.constexpr(4 if LOADS_CHAIN.value else 1)
 """Loads ahead in the loops that add partial results; without a number Triton pipelines only loops with a dot."""
@@ -123,29 +132,34 @@ def list_of(p_queries, i_n, i_h, o_union, N, s_it, s_ih, U: tl.constexpr, TILE: 
 
 
 @triton.jit
-def rest_of(p_keys, o_pair, m_row, rest_keys, SLOTS: tl.constexpr, SP: tl.constexpr):
-    """Which slots of each row were left to segments, [BM,SP]; and SLOTS, or 0 if none was (to skip their loop)."""
+def close_up(p_list, SLOTS: tl.constexpr, SP: tl.constexpr):
+    """Bring the blocks of a list before its padding; returns how many they are. Padding costs more than a block."""
     o_slot = tl.arange(0, SP)
-    m_slot = m_row[:, None] & (o_slot < SLOTS)[None, :]
-    m_slot = tl.load(p_keys + o_pair[:, None] + o_slot[None, :], mask=m_slot, other=rest_keys) < rest_keys
-    return m_slot, tl.max(tl.max(m_slot.to(tl.int32), 1), 0) * SLOTS
+    b_block = tl.load(p_list + o_slot, mask=o_slot < SLOTS, other=-1)
+    m_block = b_block >= 0
+    tl.debug_barrier()
+    tl.store(p_list + tl.cumsum(m_block.to(tl.int32), 0) - 1, b_block, mask=m_block)
+    tl.debug_barrier()
+    return tl.sum(m_block.to(tl.int32), 0)
 
 
 @triton.jit
 def add_partials(
-    b_m, b_l, b_o0, b_o1, p_keys, p_part, p_part_lse, rest_keys, o_pair, o_part, o_g, m_row,
+    b_m, b_l, b_o0, b_o1, p_lists, p_part, p_part_lse, o_pair, o_part, o_g, m_row,
     G: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr, DV: tl.constexpr, ONLINE: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """Merge each row's gathered results: pairs o_pair [BM] + slot, scratch rows (o_part + slot) * G + g."""
-    m_slot, n_slots = rest_of(p_keys, o_pair, m_row, rest_keys, SLOTS, SP)
+    o_slot = tl.arange(0, SP)
+    m_slot = m_row[:, None] & (o_slot < SLOTS)[None, :]
+    m_slot = tl.load(p_lists + o_pair[:, None] + o_slot[None, :], mask=m_slot, other=-1) >= 0  # [BM, SP]
     if ONLINE:
-        o_lse = (o_part[:, None] + tl.arange(0, SP)[None, :]) * G + o_g[:, None]
+        o_lse = (o_part[:, None] + o_slot[None, :]) * G + o_g[:, None]
         b_new = tl.maximum(b_m, tl.max(tl.load(p_part_lse + o_lse, mask=m_slot, other=LOW), 1))
         b_a = tl.exp2(b_m - b_new)
         b_m, b_l, b_o0, b_o1 = b_new, b_l * b_a[:, None], b_o0 * b_a[:, None], b_o1 * b_a[:, None]
-    for i in tl.range(0, n_slots, num_stages=STAGES):
-        m_i = tl.load(p_keys + o_pair + i, mask=m_row, other=rest_keys) < rest_keys  # [BM]
+    for i in tl.range(0, tl.max(tl.max(m_slot.to(tl.int32), 1), 0) * SLOTS, num_stages=STAGES):
+        m_i = tl.load(p_lists + o_pair + i, mask=m_row, other=-1) >= 0  # [BM]
         o_i = (o_part + i) * G + o_g
         b_w = tl.load(p_part_lse + o_i, mask=m_i, other=LOW)
         b_w = tl.where(m_i, tl.exp2(b_w - b_m), 0.0)
@@ -159,8 +173,9 @@ def add_partials(
 
 @triton.jit
 def _over_blocks(
-    b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks, p_members, p_keys, p_part, p_part_lse,
-    last_key, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_blocks, b_limit, o_n, o_tok, o_g, m_row,
+    b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks, p_members, p_lists, p_part, p_part_lse,
+    last_key, i_first, first_head, part_heads, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_blocks, b_limit, o_n, o_tok,
+    o_g, m_row,
     H: tl.constexpr, G: tl.constexpr,
     DK: tl.constexpr, DV: tl.constexpr, LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr,
     SP: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, SHARED: tl.constexpr, ONLINE: tl.constexpr,
@@ -192,19 +207,19 @@ def _over_blocks(
         b_m, b_l, b_o0, b_o1 = add_keys(b_m, b_l, b_o0, b_o1, b_s, m_s, b_v0, b_v1, DV, True, ONLINE or AGAIN, PREC)
     if MERGE:
         o_pair = (o_n * H + i_h) * SLOTS
-        o_part = o_pair - i_first.to(tl.int64) * (H * SLOTS)
+        o_part = ((o_n - i_first) * part_heads + i_h - first_head) * SLOTS
         b_m, b_l, b_o0, b_o1 = add_partials(
-            b_m, b_l, b_o0, b_o1, p_keys, p_part, p_part_lse, rest_keys, o_pair, o_part, o_g, m_row,
+            b_m, b_l, b_o0, b_o1, p_lists, p_part, p_part_lse, o_pair, o_part, o_g, m_row,
             G, SLOTS, SP, DV, ONLINE or AGAIN, 1 if AGAIN else MERGE_STAGES,
         )  # fmt: skip
     return b_m, b_l, b_o0, b_o1
 
 
 @launched
-@triton.jit(do_not_specialize=["N", "i_first", "n_tiles", "most", "rest_keys"])
+@triton.jit(do_not_specialize=["N", "i_first", "first_head", "part_heads", "n_tiles", "most"])
 def forward_kernel(
-    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_cmp, p_win, p_gates, p_sum,
-    p_blocks, p_members, p_count, p_queries, p_keys, p_part, p_part_lse, N, i_first, n_tiles, most, rest_keys,
+    p_q, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_o, p_lse, p_cmp, p_win, p_gates, p_sum, p_blocks, p_members, p_count,
+    p_queries, p_lists, p_part, p_part_lse, N, i_first, first_head, part_heads, n_tiles, most,
     s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, s_it, s_ih, scale,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, LB: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, TB: tl.constexpr, UT: tl.constexpr, SLOTS: tl.constexpr,
@@ -213,12 +228,13 @@ def forward_kernel(
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """UT neighbouring queries and one KV head: over the union of their blocks (TILE, UT = TB), or one by one (TB = 1).
+    The first are query i_first and `first_head`; with MERGE p_part holds the results of `part_heads` heads.
 
     KEEP stores o; SUM the gated sum of o_cmp, o and o_win in p_sum. SHARED: of unions that blocks were left out of, the
     tile kernel leaves o and lse, and the token kernel goes on from there, which it finds in p_part and p_part_lse.
     p_blocks: the union's first keys [H,n_tiles,U] (TILE) or the block indices [N,H,SLOTS].
     """
-    i_union, i_h = tl.program_id(0) + i_first // UT, tl.program_id(1)
+    i_union, i_h = tl.program_id(0) + i_first // UT, tl.program_id(1) + first_head
     o_union = i_h * n_tiles + i_union
     n_listed, m_mine = mine(p_count + o_union, most, SLOTS, TILE, MERGE)
     if not m_mine:
@@ -235,10 +251,8 @@ def forward_kernel(
         last_key = tl.max(b_limit, 0)
         o_list, first = list_of(p_queries, i_union * UT + i, i_h, o_union, N, s_it, s_ih, U, TILE)
         n_blocks = n_listed
-        if SHARED and not TILE:  # the rest are padding
-            o_slot = tl.arange(0, SP)
-            b_block = tl.load(p_blocks + o_list + o_slot, mask=o_slot < SLOTS, other=-1)
-            n_blocks = tl.sum((b_block >= 0).to(tl.int32), 0)
+        if SHARED and not TILE:
+            n_blocks = close_up(p_blocks + o_list, SLOTS, SP)
         few, n_first = 0, n_blocks
         if not ONLINE:  # so few keys that all are computed below: without any, sums are out of range
             b_place = tl.where(m_row, b_limit - tl.load(p_queries + N + o_n), LB)  # position in the sequence
@@ -246,9 +260,9 @@ def forward_kernel(
             if not MERGE:
                 n_first = tl.where(few > 0, 0, n_blocks)
         b_m, b_l, b_o0, b_o1 = _over_blocks(
-            b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks + o_list, p_members + o_list, p_keys, p_part,
-            p_part_lse, last_key, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_first, b_limit, o_n,
-            o_tok, o_g, m_row,
+            b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks + o_list, p_members + o_list, p_lists, p_part,
+            p_part_lse, last_key, i_first, first_head, part_heads, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_first,
+            b_limit, o_n, o_tok, o_g, m_row,
             H, G, DK, DV, LB, BM, BN, SLOTS, SP, TILE, MERGE, SHARED, ONLINE, False, STAGES, PREC, TMA,
         )  # fmt: skip
         again = few
@@ -259,9 +273,9 @@ def forward_kernel(
         if (TMA and TILE) or not ONLINE:
             for _ in range(again):
                 b_m, b_l, b_o0, b_o1 = _over_blocks(
-                    b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks + o_list, p_members + o_list, p_keys, p_part,
-                    p_part_lse, last_key, i_first, rest_keys, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_blocks,
-                    b_limit, o_n, o_tok, o_g, m_row,
+                    b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks + o_list, p_members + o_list, p_lists,
+                    p_part, p_part_lse, last_key, i_first, first_head, part_heads, s_kt, s_kh, s_vt, s_vh, scale, first,
+                    i_h, n_blocks, b_limit, o_n, o_tok, o_g, m_row,
                     H, G, DK, DV, LB, BM, BN, SLOTS, SP, TILE, MERGE, SHARED, ONLINE, True, 1, PREC, TMA,
                 )  # fmt: skip
         b_f, b_lse = end(b_m, b_l)
@@ -282,14 +296,12 @@ def forward_kernel(
 
 
 @triton.jit
-def segment_of(
-    p_order, p_edges, p_segment_edges, p_segment_key, p_blocks, i_segment, BINS, H: tl.constexpr, PAIRS: tl.constexpr
-):
-    """Of a segment: its KV head, where its block begins, its place in the order, and how many pairs it holds."""
+def segment_of(p_order, p_edges, p_segment_edges, p_segment_key, p_blocks, i_segment, BINS, PAIRS: tl.constexpr):
+    """Of a segment: its key without the bin, where its block begins, its place in the order, how many pairs it has."""
     i_key = tl.load(p_segment_key + i_segment)
     begin = tl.load(p_edges + i_key) + (i_segment - tl.load(p_segment_edges + i_key)) * PAIRS
     n_pairs = tl.minimum(PAIRS, tl.load(p_edges + i_key + 1) - begin)
-    return i_key // BINS % H, tl.load(p_blocks + i_key % BINS), p_order + begin, n_pairs
+    return i_key // BINS, tl.load(p_blocks + i_key % BINS), p_order + begin, n_pairs
 
 
 @triton.jit
@@ -308,10 +320,10 @@ def query_of(o_pair, H: tl.constexpr, SLOTS: tl.constexpr):
 
 
 @launched
-@triton.jit(do_not_specialize=["M", "i_first", "first_key", "last_key", "BINS"])
+@triton.jit(do_not_specialize=["M", "i_first", "first_head", "part_heads", "first_key", "last_key", "BINS", "n_chunks"])
 def gather_kernel(
     p_q, p_k, p_v, p_part, p_part_lse, p_order, p_edges, p_segment_edges, p_segment_key, p_blocks,
-    M, i_first, first_key, last_key, BINS, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, scale,
+    M, i_first, first_head, part_heads, first_key, last_key, BINS, n_chunks, s_qt, s_qh, s_kt, s_kh, s_vt, s_vh, scale,
     H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, LB: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr, PAIRS: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
@@ -324,8 +336,9 @@ def gather_kernel(
     if i_segment >= tl.load(p_segment_edges + last_key):
         return
     i_h, start, p_list, n_pairs = segment_of(
-        p_order, p_edges, p_segment_edges, p_segment_key, p_blocks, i_segment, BINS, H, PAIRS
+        p_order, p_edges, p_segment_edges, p_segment_key, p_blocks, i_segment, BINS, PAIRS
     )
+    i_h = i_h // n_chunks
     o_key, o_row = key_rows(start, M - 1, 0, BN, LB)
     b_k0, b_k1 = load_pair(p_k + i_h.to(tl.int64) * s_kh, o_row * s_kt, o_row >= 0, DK, False)  # [BN, DK]
     b_v0, b_v1 = load_pair(p_v + i_h.to(tl.int64) * s_vh, o_row * s_vt, o_row >= 0, DV, False)  # [BN, DV]
@@ -337,7 +350,8 @@ def gather_kernel(
         o_pair = o_next
         o_next = load_pairs(p_list, o_at + TB, n_pairs)
         m_row = (o_at < n_pairs) & (o_g < G)
-        o_q = query_of(o_pair, H, SLOTS) * s_qt + (i_h * G + tl.minimum(o_g, G - 1)).to(tl.int64) * s_qh
+        o_n = query_of(o_pair, H, SLOTS)
+        o_q = o_n * s_qt + (i_h * G + tl.minimum(o_g, G - 1)).to(tl.int64) * s_qh
         b_q0, b_q1 = load_pair(p_q, o_q, m_row, DK, False)  # [BM, DK]
         b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK, PREC) * scale  # [BM, BN]
         if LB % BN != 0:
@@ -345,7 +359,8 @@ def gather_kernel(
         b_m = tl.max(b_s, 1)
         b_p = tl.exp2(b_s - b_m[:, None])
         b_l = tl.sum(b_p, 1)
-        o_part = (o_pair - i_first.to(tl.int64) * (H * SLOTS)) * G + o_g
+        o_part = (o_n - i_first) * part_heads + i_h - first_head
+        o_part = (o_part * SLOTS + o_pair % SLOTS) * G + o_g
         b_o0, b_o1 = zeros_pair(BM, DV)
         b_o0, b_o1 = add_product(b_o0, b_o1, b_p.to(b_v0.dtype), b_v0, b_v1, DV, PREC)
         store_pair(p_part, o_part * DV, m_row, b_o0 / b_l[:, None], b_o1 / b_l[:, None], DV, False)
@@ -430,47 +445,51 @@ class _Results:
 
 def _forward_gather(p: Problem, schedule: Schedule, to: _Results) -> None:
     """Tiles with small unions by the tile kernel; of the others, widely shared blocks by the tile kernel too, and the
-    rest by the gather kernel, chunk of queries by chunk.
+    rest by the gather kernel, chunk of a head's queries by chunk: of as few heads at once as held results are for.
     """
     tile, gather = p.launch("selected_merge_forward", p.tma), p.launch("selected_gather_forward")
     gather["BN"] = max(16, next_power_of_2(p.where.l_sel))
     rows, slots, tokens = p.indices.shape[0], p.indices.shape[-1], tile["BM"] // tile["GP"]
     chunk = min(cdiv(schedule.chunk, tokens), cdiv(rows, tokens)) * tokens
-    union = inverted_index.union(p.indices, p.where, tokens, schedule.dense_from, schedule.most, chunk)
+    chunks, bins, pairs = cdiv(rows, chunk), p.where.bins, schedule.pairs
+    at_once = min(chunks, p.heads)
+    heads = p.heads // at_once if at_once == chunks else 1
+    union = inverted_index.union(p.indices, p.where, tokens, schedule.dense_from, schedule.most)
     _launch_forward(p, tile, union, tokens, to=to, most=WHOLE)
-    segments = inverted_index.segments(union.keys, union.rest_keys, schedule.pairs, p.heads * p.where.reachable(chunk))
-    held = chunk * p.heads * slots
+    segments = chunked_index.segments(union.lists, p.where, chunk, pairs)
+    held, keys = chunk * at_once * heads * slots, at_once * heads * bins
     part = p.v.new_empty(held * p.group, p.v.shape[-1])
     part_lse = torch.empty(held * p.group, dtype=torch.float32, device=part.device)
-    most_segments = held // schedule.pairs + min(held, p.heads * p.where.bins)
-    keys = p.heads * p.where.bins
-    for i, first in enumerate(range(0, rows, chunk)):
-        gather_kernel[(most_segments,)](
-            p.q, p.k, p.v, part, part_lse, *segments.arrays, p.where.blocks, p.where.keys, first, i * keys,
-            (i + 1) * keys, p.where.bins,
-            *p.strides, p.scale * LOG2E.value,
-            PAIRS=schedule.pairs, **gather,
-        )  # fmt: skip
-        span = (first, min(chunk, rows - first))
-        _launch_forward(p, tile, union, tokens, to=to, part=(part, part_lse), span=span)
+    most_segments = held // pairs + min(held, keys)
+    for head in range(0, p.heads, heads):
+        for i in range(0, chunks, at_once):
+            of = Chunk(i * chunk, min(at_once * chunk, rows - i * chunk), head, min(heads, p.heads - head))
+            first_key = (head * chunks + i) * bins
+            last_key = first_key + of.heads * min(at_once, chunks - i) * bins
+            gather_kernel[(most_segments,)](
+                p.q, p.k, p.v, part, part_lse, *segments.arrays, p.where.blocks, p.where.keys, of.first, of.head,
+                of.heads, first_key, last_key, bins, chunks,
+                *p.strides, p.scale * LOG2E.value,
+                PAIRS=pairs, **gather,
+            )  # fmt: skip
+            _launch_forward(p, tile, union, tokens, to=to, part=(part, part_lse), of=of)
 
 
 def _launch_forward(
     p: Problem, sizes: dict[str, Any], union: inverted_index.Union | None, union_tokens: int, *, to: _Results,
-    most: int = ALWAYS, tile: bool = True, part: tuple[Tensor, Tensor] | None = None,
-    span: tuple[int, int] | None = None,
+    most: int = ALWAYS, tile: bool = True, shared: bool = False, part: tuple[Tensor, Tensor] | None = None,
+    of: Chunk | None = None,
 ) -> None:  # fmt: skip
-    """The tile kernel or the token kernel over the queries `span` = (first, count), all unless given."""
-    first, rows = span or (0, p.indices.shape[0])
+    """The tile kernel or the token kernel over the queries and heads `of` a chunk, all unless given."""
+    of = of or Chunk(0, p.indices.shape[0], 0, p.heads)
     together = union_tokens if union else 1
-    lists = Lists.of(p, union, tile, merge=part is not None)
-    forward_kernel[(cdiv(rows, together), p.heads)](
+    lists = Lists.of(p, union, tile)
+    forward_kernel[(cdiv(of.rows, together), of.heads)](
         p.q, p.k, p.v, *p.descriptors(sizes["BN"]), *to.pointers, *lists.blocks, p.where.queries,
-        lists.keys, *(part or (to.o, to.lse)),
-        p.indices.shape[0], first, lists.tiles, most, lists.rest_keys,
+        lists.rest, *(part or (to.o, to.lse)),
+        p.indices.shape[0], of.first, of.head, of.heads, lists.tiles, most,
         *p.strides, *lists.strides, p.scale * LOG2E.value,
         TB=together if tile else 1, UT=together, U=lists.width, SP=next_power_of_2(sizes["SLOTS"]),
-        TILE=tile, MERGE=part is not None, SHARED=union is not None and union.lists is not None,
-        ONLINE=online(p.q, p.tma), STAGES=sizes["num_stages"], TMA=p.tma,
-        **to.flags, **sizes,
+        TILE=tile, MERGE=part is not None, SHARED=shared, ONLINE=online(p.q, p.tma), STAGES=sizes["num_stages"],
+        TMA=p.tma, **to.flags, **sizes,
     )  # fmt: skip

@@ -167,7 +167,7 @@ class Union:
         starts: int32 [Hkv,tiles,U], the first keys of the blocks, ascending; `count` of them hold.
         members: int32 or int64 [Hkv,tiles,U]; bit b: query b of the tile chose the block.
         count: int32 [Hkv,tiles]; LEFT_OUT more where some of the tile's pairs were left out.
-        lists: int32 [N,Hkv,slots] or None; of the queries of those tiles, the blocks that were left out, then -1.
+        lists: int32 [N,Hkv,slots] or None: of each query's blocks those that were left out, and -1 for the others.
         keys: int16 or int32 [pairs] or None, keys of all pairs for `segments`. Those left out of the union have their
             bin keys, (chunk * Hkv + h) * bins + bin < rest_keys; those in it follow, rest_keys + h * bins + bin;
             padding has the key past the last.
@@ -212,7 +212,7 @@ def _union_kernel(
         if KEYS:
             tl.store(keys + pair, tl.zeros_like(e) + rest_keys + HKV * BINS, mask=live & (block < 0))
         else:
-            tl.store(lists + pair, tl.zeros_like(e) - 1, mask=live)
+            tl.store(lists + pair, tl.zeros_like(e) - 1, mask=live & (block < 0))
     key = start
     if WIDE:
         key = key.to(tl.int64)
@@ -242,18 +242,14 @@ def _union_kernel(
         shared = tl.where(last, tl.sum(valid.to(tl.int32), 0), end) - begin
         kept = valid & ((distinct <= most) | (shared >= dense_from) | (start + L_SEL > lowest + 1))
         n = tile * TB + tok
-        pair = (n.to(tl.int64) * HKV + h) * SLOTS
+        pair = (n.to(tl.int64) * HKV + h) * SLOTS + slot
         if KEYS:
             bin_key = _bin(queries, n, start, N, L_SEL, valid) + h * BINS
             bin_key += tl.where(kept, rest_keys, n // chunk * (HKV * BINS))
-            tl.store(keys + pair + slot, bin_key, mask=valid)
+            tl.store(keys + pair, bin_key, mask=valid)
         else:
-            rest = valid & (kept == 0)
-            mine = tok[:, None] == tl.arange(0, TB)[None, :]  # [U,TB]
-            nth = tl.cumsum((mine & rest[:, None]).to(tl.int32), 0)
-            nth = tl.sum(tl.where(mine, nth, 0), 1)
-            block = (start - tl.load(queries + N + n, mask=rest, other=0)) // L_SEL
-            tl.store(lists + pair + nth - 1, block, mask=rest)
+            block = (start - tl.load(queries + N + n, mask=valid, other=0)) // L_SEL
+            tl.store(lists + pair, tl.where(kept, -1, block), mask=valid)
     new = new & kept
     at = tl.cumsum(new.to(tl.int32), 0) - 1
     tl.store(starts + base + at, start, mask=new)
@@ -263,7 +259,7 @@ def _union_kernel(
 
 
 def union(indices: Tensor, where: Places, tokens: int, dense_from: int = 0, most: int = 0, chunk: int = 0) -> Union:
-    """The union of each tile of `tokens` neighbouring queries, a power of two.
+    """The union of each tile of `tokens` neighbouring queries.
 
     Args:
         indices: int32 [N,Hkv,slots], -1 anywhere.

@@ -41,16 +41,16 @@ class Schedule:
             the blocks that two queries share, and then each query's own, or as `dense_from` says.
         dense_from: 0, or (schedule `gather`): of the other tiles, blocks that at least so many queries share are
             read by the tile, and the rest by segments of the queries that chose them.
-        chunk, heads: queries and KV heads whose partial results are held at once by `gather`; its forward holds those
-            of all heads.
-        pairs: (query, block) pairs of one segment.
+        chunk, heads: queries and KV heads whose partial results are held at once by `gather`; its forward holds as many
+            as of all heads.
+        pairs: (query, block) pairs of one segment, in the forward pass.
     """
 
     most: int = ALWAYS
     dense_from: int = 0
     chunk: int = 8192
     heads: int = 1
-    pairs: int = 128
+    pairs: int = 256
 
 
 FEW_ROWS = 16384
@@ -89,9 +89,9 @@ def choose_schedule(
 
     The limits are H200 measurements at 64k tokens, 16 slots of 64 tokens (docs/kernels.md): with 16 heads in a group
     the tile kernel by TMA is the best for any union at 128/128, and to about 40 of 64 blocks at 192/128, and gathering
-    wins in the gradient only; with 4 heads gathering wins above about 40 of 256 blocks. Where a sequence has no more
-    blocks than a tile takes whole, nothing would be gathered; and in the forward pass, up to half of the tile's
-    choices, one kernel does as well as the four of `gather`.
+    wins in the gradient only; with 4 heads gathering wins above about 64 of 256 blocks, 40 in the gradient. Where a
+    sequence has no more blocks than a tile takes whole, nothing would be gathered; and in the forward pass, up to half
+    of the tile's choices, one kernel does as well as those of `gather`.
 
     Args:
         group: query heads of a KV head.
@@ -108,7 +108,9 @@ def choose_schedule(
         return Schedule(most=NEVER)
     if (group <= 8 or backward) and can_gather(l_sel, widest, item, backward):
         half = tokens * slots // 2
-        most, dense_from = (tokens * slots * 5 // 32, max(2, tokens // 2)) if group <= 8 else (half, 2)
+        most, dense_from = half, 2
+        if group <= 8:
+            most, dense_from = tokens * slots * (5 if backward else 8) // 32, max(2, tokens // 2)
         if blocks <= (most if backward else half):
             return Schedule()
         chunk, heads = _held(rows, group * slots * widest * item) if backward else (8192, 1)
@@ -127,6 +129,16 @@ def _held(rows: int, size: int) -> tuple[int, int]:
 
 
 # --- what is shared out ---
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """`rows` queries from `first` on and `heads` KV heads from `head` on, whose parts of dq are held together."""
+
+    first: int
+    rows: int
+    head: int
+    heads: int
 
 
 @dataclass(frozen=True)
@@ -211,10 +223,10 @@ def by_tile_or_token(p: Problem, schedule: Schedule, what: str, launch: Callable
     shared = go_on and most not in (NEVER, ALWAYS)
     if most != NEVER:
         union = inverted_index.union(p.indices, p.where, tokens, dense_from=2 if shared else 0, most=most)
-        launch(p, sizes, union, tokens, most=ALWAYS if shared else most)
+        launch(p, sizes, union, tokens, **({"shared": True} if shared else {"most": most}))
     if most != ALWAYS:
         sizes = p.launch(f"selected_token_{what}", p.tma)
-        launch(p, sizes, union, tokens, most=WHOLE if shared else most, tile=False)
+        launch(p, sizes, union, tokens, **({"shared": True, "most": WHOLE} if shared else {"most": most}), tile=False)
 
 
 @dataclass(frozen=True)
@@ -226,22 +238,23 @@ class Lists:
         blocks: first keys [Hkv,tiles,U] or indices [N,Hkv,slots]; members; counts.
         strides: of the indices; 0 for a union.
         tiles, width: tiles of the union and its U.
-        keys, rest_keys: of the union where partial results are merged.
+        rest: what the union left out, its lists or keys.
+        rest_keys: as of the union.
     """
 
     blocks: tuple[Tensor, Tensor, Tensor]
     strides: tuple[int, int]
     tiles: int
     width: int
-    keys: Tensor
+    rest: Tensor
     rest_keys: int
 
     @classmethod
-    def of(cls, p: Problem, union: inverted_index.Union | None, tile: bool, merge: bool) -> Lists:
+    def of(cls, p: Problem, union: inverted_index.Union | None, tile: bool) -> Lists:
         if union is None:
             return cls((p.indices,) * 3, p.indices.stride()[:2], 0, 0, p.indices, 0)
-        keys, rest = (union.keys, union.rest_keys) if merge else (union.count, 0)
+        rest = next((x for x in (union.lists, union.keys) if x is not None), union.count)
         own = p.indices if union.lists is None else union.lists
         first, strides = (union.starts, (0, 0)) if tile else (own, own.stride()[:2])
         tiles, width = union.starts.shape[1:]
-        return cls((first, union.members, union.count), strides, tiles, width, keys, rest)
+        return cls((first, union.members, union.count), strides, tiles, width, rest, union.rest_keys)
