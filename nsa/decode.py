@@ -127,12 +127,9 @@ def _decode(
     scale: float | None, backend: routing.BackendChoice, strict: bool,
 ) -> Tensor:  # fmt: skip
     keys, values = cache.branches(k, v)
-    checks.attention(NAME, q, keys[0], values[0])
-    checks.gates(NAME, gates, q)
-    checks.alike(NAME, q=q, gates=gates)
+    _check_query(NAME, q, gates, keys[0], values[0], strict)
     if q.shape[1] != keys[0].shape[1]:
         raise ValueError(f"{NAME}: q has {q.shape[1]} tokens and k has {keys[0].shape[1]}")
-    checks.switch(NAME, "strict", strict)
     how = {"backend": routing.per_operation(backend), "strict": strict}
     scale = checks.scale(NAME, q, scale)
     if q.shape[1] == 1:
@@ -227,6 +224,13 @@ def _check_cache(operation: str, cache: object) -> None:
         raise TypeError(f"{operation}: cache must be an NSACache, got {type(cache).__name__}")
 
 
+def _check_query(operation: str, q: Tensor, gates: Tensor, k: Tensor, v: Tensor, strict: object) -> None:
+    checks.attention(operation, q, k, v)
+    checks.gates(operation, gates, q)
+    checks.alike(operation, q=q, gates=gates)
+    checks.switch(operation, "strict", strict)
+
+
 @library.apart
 def cached_attention(
     q: Tensor, gates: Tensor, cache: NSACache, *, branches: Collection[str] = BRANCHES,
@@ -256,12 +260,9 @@ def cached_attention(
     if not branches or set(branches) - set(BRANCHES):
         raise ValueError(f"{name}: branches must be some of {', '.join(BRANCHES)}, got {', '.join(branches) or 'none'}")
     held_k, held_v = cache.selected.shaped
-    checks.attention(name, q, held_k, held_v)
-    checks.gates(name, gates, q)
-    checks.alike(name, q=q, gates=gates)
+    _check_query(name, q, gates, held_k, held_v, strict)
     if block_indices is not None:
         checks.block_indices(name, block_indices, q, held_k.shape[2])
-    checks.switch(name, "strict", strict)
     scale = checks.scale(name, q, scale)
     with torch.no_grad():
         o, cache.branch_reads, block_indices = _routed(
