@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -117,12 +117,17 @@ SDPA = {"sdpa-flash": SDPBackend.FLASH_ATTENTION, "sdpa-cudnn": SDPBackend.CUDNN
 """Kernels of PyTorch's dense attention; by any other name, the one that it chooses."""
 
 
+def kernel_of(by: str) -> AbstractContextManager[Any]:
+    """Inside the block PyTorch's attention is by this kernel."""
+    return sdpa_kernel(SDPA[by]) if by in SDPA else nullcontext()
+
+
 def dense_attention(by: str, t: Tensors) -> Tensor:
     """Causal attention to all keys by one of PyTorch's kernels; values are padded where it wants Dv = Dk."""
     q, k, v = (t[name].transpose(1, 2) for name in ("q", "k", "v"))
     dv = v.shape[-1]
     padding = q.shape[-1] - dv if by == "sdpa-flash" else 0
-    with sdpa_kernel(SDPA[by]) if by in SDPA else nullcontext():
+    with kernel_of(by):
         o = F.scaled_dot_product_attention(q, k, F.pad(v, (0, padding)), is_causal=True, enable_gqa=True)
     return o[..., :dv].transpose(1, 2)
 
