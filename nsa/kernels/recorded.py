@@ -198,18 +198,13 @@ def _places(tensors: Tensors) -> list[Key | None]:
 # --- recording ---
 
 
-@dataclass(frozen=True)
-class _Root:
+class _Root(NamedTuple):
     """A tensor that others are parts of: an input, or one that was made on the way."""
 
-    shape: tuple[int, ...]
+    shape: torch.Size
     stride: tuple[int, ...]
     offset: int
     dtype: torch.dtype
-
-    @classmethod
-    def of(cls, x: Tensor) -> _Root:
-        return cls(tuple(x.shape), x.stride(), x.storage_offset(), x.dtype)
 
 
 class _Step(NamedTuple):
@@ -434,7 +429,7 @@ class Recorder(TorchDispatchMode):
     def _add(self, x: Tensor) -> int:
         self._slots[_storage(x)] = len(self._roots)
         self._storages.append(StorageWeakRef(x.untyped_storage()))
-        self._roots.append(_Root.of(x))
+        self._roots.append(_Root(x.shape, x.stride(), x.storage_offset(), x.dtype))
         return len(self._roots) - 1
 
     def _name(self, x: Any, like: Any = None) -> str:
