@@ -34,6 +34,7 @@ from triton.runtime.jit import JITFunction
 from nsa.cache import NSACache
 from nsa.compressors import MeanCompressor
 from nsa.config import NSAConfig
+from nsa.contexts import held
 from nsa.device import DTYPES
 from nsa.kernels import backend, combine, rotary
 from nsa.kernels.common.backward_preprocess import backward_preprocess
@@ -113,11 +114,10 @@ def _instead(launch: Callable[..., Any], architecture: str) -> Iterator[None]:
         )
     )
     JITFunction.run = launch
-    token = lookup.COMPILING_FOR.set(lookup.tiles_of(*divmod(number, 10)))
     try:
-        yield
+        with held(lookup.COMPILING_FOR, lookup.tiles_of(*divmod(number, 10))):
+            yield
     finally:
-        lookup.COMPILING_FOR.reset(token)
         JITFunction.run = run
         vars(driver).update(before)
 

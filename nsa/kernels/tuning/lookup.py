@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nsa.contexts import held
 from nsa.kernels.common.sizes import pad_group
 
 WIDTHS = (64, 128, 192, 256)
@@ -221,11 +222,8 @@ TRIAL: ContextVar[tuple[Mapping[str, Tile], set[Lookup]] | None] = ContextVar("n
 def trying(tiles: Mapping[str, Tile]) -> Iterator[set[Lookup]]:
     """Inside the block these kernels take these tiles; yields what the launches in it ask the table for."""
     asked: set[Lookup] = set()
-    token = TRIAL.set((tiles, asked))
-    try:
+    with held(TRIAL, (tiles, asked)):
         yield asked
-    finally:
-        TRIAL.reset(token)
 
 
 def config_for(kernel: str, q: Tensor, v: Tensor) -> Tile:
