@@ -303,16 +303,10 @@ class NSACache:
         held_k, held_v = self.selected.shaped
         for name, triple, held in (("k", keys, held_k), ("v", values, held_v)):
             for x in triple:
-                self._check(name, x, keys[0].shape[1:2], held)
+                checks.tensor(NAME, name, x)
+                checks.exactly(NAME, name, x, [held.shape[0], *keys[0].shape[1:2], *held.shape[2:]])
+                checks.alike(NAME, cache=held, **{name: x})
         return keys, values
-
-    @staticmethod
-    def _check(name: str, x: Tensor, tokens: torch.Size, held: Tensor) -> None:
-        checks.tensor(NAME, name, x)
-        expected = [held.shape[0], *tokens, *held.shape[2:]]
-        if list(x.shape) != expected:
-            raise ValueError(f"{NAME}: {name} must have the shape {expected}, got {list(x.shape)}")
-        checks.alike(NAME, cache=held, **{name: x})
 
     def recent(self, mapping: SlotMapping, k: Tensor, v: Tensor) -> Triple:
         """The window branch's keys and values [B,R,Hkv,D*] that the queries of a chunk see, before it is appended, and

@@ -80,6 +80,18 @@ def shape(operation: str, name: str, x: Tensor, expected: str) -> None:
         raise ValueError(f"{operation}: {name} must have the shape {expected}, got {list(x.shape)}")
 
 
+def exactly(operation: str, name: str, x: Tensor, expected: list[int], what: str = "") -> None:
+    """Refuse a tensor of another shape; `what`: what an axis holds."""
+    if list(x.shape) != expected:
+        raise ValueError(f"{operation}: {name} must have the shape {expected}{what}, got {list(x.shape)}")
+
+
+def indices(operation: str, name: str, x: Tensor, device: torch.device) -> None:
+    """Refuse what holds no indices on this device."""
+    if x.dtype not in (torch.int32, torch.int64) or x.device != device:
+        raise ValueError(f"{operation}: {name} must be int32 or int64 on {device}, got {x.dtype} on {x.device}")
+
+
 def alike(operation: str, **tensors: Tensor) -> None:
     """Refuse tensors of different or unsupported dtypes, or on different devices."""
     (first, x), *others = tensors.items()
@@ -193,28 +205,19 @@ def _count(operation: str, count: int, needed: int, more: bool = False) -> None:
         raise ValueError(f"{operation}: k_cmp must hold {needed} compressed tokens, got {count}")
 
 
-def block_indices(operation: str, indices: Tensor, q: Tensor, kv_heads: int) -> None:
+def block_indices(operation: str, chosen: Tensor, q: Tensor, kv_heads: int) -> None:
     """Refuse indices that are not integers [B,T,Hkv,n] on q's device."""
-    tensor(operation, "block_indices", indices)
-    expected = [*q.shape[:2], kv_heads]
-    if indices.dim() != 4 or list(indices.shape[:3]) != expected:
-        b, t, h = expected
-        raise ValueError(
-            f"{operation}: block_indices must have the shape [B={b},T={t},Hkv={h},n], got {list(indices.shape)}"
-        )
-    if indices.dtype not in (torch.int32, torch.int64) or indices.device != q.device:
-        raise ValueError(
-            f"{operation}: block_indices must be int32 or int64 on {q.device}, got {indices.dtype} on {indices.device}"
-        )
+    tensor(operation, "block_indices", chosen)
+    (b, t), found = q.shape[:2], list(chosen.shape)
+    if len(found) != 4 or found[:3] != [b, t, kv_heads]:
+        raise ValueError(f"{operation}: block_indices must have the shape [B={b},T={t},Hkv={kv_heads},n], got {found}")
+    indices(operation, "block_indices", chosen, q.device)
 
 
 def gates(operation: str, gate: Tensor, o: Tensor) -> None:
     """Refuse gates that are not [B,T,Hq,3] for an output (or a query) [B,T,Hq,D]."""
     tensor(operation, "gates", gate)
-    if list(gate.shape) != [*o.shape[:3], 3]:
-        raise ValueError(
-            f"{operation}: gates must have the shape {[*o.shape[:3], 3]} (cmp, sel, win), got {list(gate.shape)}"
-        )
+    exactly(operation, "gates", gate, [*o.shape[:3], 3], " (cmp, sel, win)")
 
 
 # --- what tensors hold ---
@@ -255,13 +258,10 @@ def rotate(name: str, x: Arguments) -> None:
     alike(name, x=turned)
     shape(name, "positions", positions, "[B,T]")
     rotation(name, turned.shape[-1], x["base"])
-    (batch, tokens), device = turned.shape[:2], turned.device
+    batch, tokens = turned.shape[:2]
     if positions.shape[1] != tokens or positions.shape[0] not in (1, batch):
         raise ValueError(f"{name}: positions must be [B={batch},T={tokens}] or [1,T], got {list(positions.shape)}")
-    if positions.dtype not in (torch.int32, torch.int64) or positions.device != device:
-        raise ValueError(
-            f"{name}: positions must be int32 or int64 on {device}, got {positions.dtype} on {positions.device}"
-        )
+    indices(name, "positions", positions, turned.device)
 
 
 def compress(name: str, x: Arguments) -> None:
@@ -288,9 +288,7 @@ def _phi(name: str, x: Tensor, config: NSAConfig, phi: object) -> None:
             "w_out": [heads, hidden, dim], "b_out": [heads, dim],
         }  # fmt: skip
     for part, wanted in expected.items():
-        found = list(parameters[f"phi.{part}"].shape)
-        if found != wanted:
-            raise ValueError(f"{name}: phi.{part} must have the shape {wanted}, got {found}")
+        exactly(name, f"phi.{part}", parameters[f"phi.{part}"], wanted)
 
 
 def compressed_attention(name: str, x: Arguments) -> None:
@@ -369,8 +367,6 @@ def nsa_attention(name: str, x: Arguments) -> None:
         raise ValueError(f"{name}: compressed must be a pair (k_cmp, v_cmp)")
     for each, one, of in zip(("k_cmp", "v_cmp"), given, (keys[0], values[0]), strict=True):
         shape(name, each, one, "[B,Tc,Hkv,D]")
-        expected = [of.shape[0], given[0].shape[1], *of.shape[2:]]
-        if list(one.shape) != expected:
-            raise ValueError(f"{name}: {each} must have the shape {expected}, got {list(one.shape)}")
+        exactly(name, each, one, [of.shape[0], given[0].shape[1], *of.shape[2:]])
         alike(name, q=q, **{each: one})
     compressed_count(name, q, given[0].shape[1], x)

@@ -51,7 +51,4 @@ class MeanCompressor:
         return None if self.base is None else _frequencies(dim, self.base, device)
 
 
-@lru_cache(maxsize=64)  # the same at every step of a decode
-@torch.inference_mode(False)
-def _frequencies(dim: int, base: float, device: torch.device) -> Tensor:
-    return frequencies(dim, base, device)
+_frequencies = lru_cache(maxsize=64)(torch.inference_mode(False)(frequencies))  # the same at every step of a decode

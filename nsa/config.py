@@ -35,7 +35,9 @@ class NSAConfig:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            _check_integer(field.name, getattr(self, field.name))
+            least, value = 0 if field.name in ("init_blocks", "local_blocks") else 1, getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"NSAConfig: {field.name} must be an integer of at least {least}, got {value!r}")
         if self.d > self.l:
             raise ValueError(f"NSAConfig: d must not exceed l, got d={self.d} and l={self.l}")
         if self.l % self.d:
@@ -45,9 +47,3 @@ class NSAConfig:
             raise ValueError(
                 f"NSAConfig: n_sel must be at least init_blocks + local_blocks = {forced}, got {self.n_sel}"
             )
-
-
-def _check_integer(name: str, value: object) -> None:
-    least = 0 if name in ("init_blocks", "local_blocks") else 1
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"NSAConfig: {name} must be an integer of at least {least}, got {value!r}")

@@ -26,9 +26,6 @@ SENTENCE = (
     "layer called without one), or take the step under torch.no_grad()"
 )
 
-Stepped = tuple[Tensor, Tensor, Tensor]
-"""o, reads, blocks."""
-
 
 @library.in_graphs
 def nsa_decode(
@@ -127,12 +124,9 @@ def _decode(
     scale: float | None, backend: routing.BackendChoice, strict: bool,
 ) -> Tensor:  # fmt: skip
     keys, values = cache.branches(k, v)
-    checks.attention(NAME, q, keys[0], values[0])
-    checks.gates(NAME, gates, q)
-    checks.alike(NAME, q=q, gates=gates)
+    _check_query(NAME, q, gates, keys[0], values[0], strict)
     if q.shape[1] != keys[0].shape[1]:
         raise ValueError(f"{NAME}: q has {q.shape[1]} tokens and k has {keys[0].shape[1]}")
-    checks.switch(NAME, "strict", strict)
     how = {"backend": routing.per_operation(backend), "strict": strict}
     scale = checks.scale(NAME, q, scale)
     if q.shape[1] == 1:
@@ -180,26 +174,26 @@ def _step(
         mapping = cache.slot_mapping(1, counts)
         cache.reserve(mapping.ends)  # before its plan is looked up, which names the buffers
         counts = mapping.counts
-    known = not isinstance(counts, Tensor)
-    o, cache.branch_reads, _ = _routed(
-        (q, *keys, *values, gates, *(() if known else (counts,))),
-        cache,
+    whole = not isinstance(counts, Tensor) and all(counts)
+    given = (counts,) if isinstance(counts, Tensor) else ()
+    o, _ = _routed(
+        (q, *keys, *values, gates, *given), cache, ("step", scale, whole), how,
         lambda module: module.step(q, keys, values, gates, cache, counts=counts, scale=scale),
         lambda _: _judged(q, gates, cache, None, scale),
-        ("step", scale, known and all(counts)),
-        how,
-    )
-    if known and all(counts):
+    )  # fmt: skip
+    if whole:
         return o
     real = counts if isinstance(counts, Tensor) else to_device(counts, o.device)
     return o.masked_fill((real == 0)[:, None, None, None], 0.0)
 
 
 def _routed(
-    tensors: tuple[Tensor, ...], cache: NSACache, call: Callable[[ModuleType], Stepped],
-    judge: routing.record.Judge | None, facts: Key, how: dict[str, Any],
-) -> Stepped:  # fmt: skip
-    """A step of one token by the backend for it. Its plan belongs to the cache, whose buffers its launches read."""
+    tensors: tuple[Tensor, ...], cache: NSACache, facts: Key, how: dict[str, Any],
+    call: Callable[[ModuleType], tuple[Tensor, Tensor, Tensor]], judge: routing.record.Judge | None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """o and blocks of a step of one token by the backend for it; what was read is the cache's to say. The step's plan
+    belongs to the cache, whose buffers its launches read.
+    """
     backend = how["backend"]
     choice = tuple(backend.items()) if isinstance(backend, Mapping) else backend
     switches = id(flags.current()), choice, how["strict"]
@@ -219,12 +213,20 @@ def _routed(
         cache.plans[key] = plan
     assert plan.decision is not None
     decision = plan.decision
-    return plan.within(lambda: routing.carry_out(decision, plan.request, call, judge))
+    o, cache.branch_reads, chosen = plan.within(lambda: routing.carry_out(decision, plan.request, call, judge))
+    return o, chosen
 
 
 def _check_cache(operation: str, cache: object) -> None:
     if not isinstance(cache, NSACache):
         raise TypeError(f"{operation}: cache must be an NSACache, got {type(cache).__name__}")
+
+
+def _check_query(operation: str, q: Tensor, gates: Tensor, k: Tensor, v: Tensor, strict: object) -> None:
+    checks.attention(operation, q, k, v)
+    checks.gates(operation, gates, q)
+    checks.alike(operation, q=q, gates=gates)
+    checks.switch(operation, "strict", strict)
 
 
 @library.apart
@@ -256,23 +258,18 @@ def cached_attention(
     if not branches or set(branches) - set(BRANCHES):
         raise ValueError(f"{name}: branches must be some of {', '.join(BRANCHES)}, got {', '.join(branches) or 'none'}")
     held_k, held_v = cache.selected.shaped
-    checks.attention(name, q, held_k, held_v)
-    checks.gates(name, gates, q)
-    checks.alike(name, q=q, gates=gates)
+    _check_query(name, q, gates, held_k, held_v, strict)
     if block_indices is not None:
         checks.block_indices(name, block_indices, q, held_k.shape[2])
-    checks.switch(name, "strict", strict)
     scale = checks.scale(name, q, scale)
     with torch.no_grad():
-        o, cache.branch_reads, block_indices = _routed(
-            (q, gates) if block_indices is None else (q, gates, block_indices),
-            cache,
+        o, chosen = _routed(
+            (q, gates) if block_indices is None else (q, gates, block_indices), cache,
+            ("cached", scale, frozenset(branches)), {"backend": backend, "strict": strict},
             lambda module: module.decode(q, gates, cache, scale=scale, branches=branches, block_indices=block_indices),
             None if len(branches) < 3 else lambda _: _judged(q, gates, cache, block_indices, scale),
-            ("cached", scale, frozenset(branches)),
-            {"backend": backend, "strict": strict},
-        )
-    return library.refusing(SENTENCE, o, (q, gates)), block_indices
+        )  # fmt: skip
+    return library.refusing(SENTENCE, o, (q, gates)), chosen
 
 
 def _judged(q: Tensor, gates: Tensor, cache: NSACache, block_indices: Tensor | None, scale: float) -> Tensor:

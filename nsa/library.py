@@ -83,17 +83,13 @@ def _of_config(x: NSAConfig) -> list[int]:
 _config = lru_cache(maxsize=64)(NSAConfig)
 
 KINDS = {
-    "Tensor": Kind("Tensor"),
-    "Tensor | None": Kind("Tensor?"),
+    **{name: Kind(name) for name in ("Tensor", "float", "int", "bool")},
+    **{f"{name} | None": Kind(f"{name}?") for name in ("Tensor", "float")},
     "Tensor | Triple": Kind("Tensor[]", _of_branches, lambda x: x[0] if len(x) == 1 else tuple(x)),
     "tuple[Tensor, Tensor] | None": Kind("Tensor[]", lambda x: list(x or ()), lambda x: tuple(x) or None),
     "Phi | None": Kind("Tensor[]", _of_phi, _to_phi),
     "NSAConfig": Kind("int[]", _of_config, lambda x: _config(*x)),
     "routing.BackendChoice": Kind("str[]", _of_backend, _to_backend),
-    "float | None": Kind("float?"),
-    "float": Kind("float"),
-    "int": Kind("int"),
-    "bool": Kind("bool"),
 }
 """By the text of the annotation."""
 

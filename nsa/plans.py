@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
-from functools import partial, wraps
+from functools import wraps
 from itertools import count
 from threading import Lock, RLock
 from typing import Any, TypeVar
@@ -155,17 +155,12 @@ def constant(function: Function) -> Function:
         if name not in plan.tensors:
             if capturing(sizes[-1]):
                 return function(*sizes)
-            _on_its_own_thread(partial(plan.within, lambda: plan.hold(name, function(*sizes))))
+            with ThreadPoolExecutor(1) as thread:  # in this one's context
+                thread.submit(copy_context().run, plan.within, lambda: plan.hold(name, function(*sizes))).result()
         plan.enter()  # it may have been made a moment ago, on another stream
         return plan.tensors[name]
 
     return found  # type: ignore[return-value]
-
-
-def _on_its_own_thread(call: Callable[[], Result]) -> Result:
-    """Call on a thread of its own, in this one's context, and wait for it."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(copy_context().run, call).result()
 
 
 def _tensors(made: Any) -> list[Tensor]:

@@ -15,7 +15,7 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, TypedDict
 
 import torch
@@ -97,15 +97,15 @@ def chosen_blocks(t: int, scores: Sequence[float], config: NSAConfig) -> list[in
 
 def _queries(
     q: Tensor, config: NSAConfig | None, rows: Rows, cu_seqlens: Tensor | None, q_start: Tensor | None
-) -> list[list[Query]]:
-    """The queries to compute, one list for each batch entry."""
+) -> list[Query]:
+    """The queries to compute, one batch entry after another."""
     batch, tokens = q.shape[:2]
     wanted = range(tokens) if rows is None else [int(row) for row in rows]
     if cu_seqlens is not None:
         borders = [int(border) for border in cu_seqlens]
-        return [[_packed_query(row, borders, config) for row in wanted]]
+        return [_packed_query(row, borders, config) for row in wanted]
     starts = [0] * batch if q_start is None else [int(start) for start in q_start]
-    return [[Query(b, row, starts[b] + row) for row in wanted] for b in range(batch)]
+    return [Query(b, row, starts[b] + row) for b in range(batch) for row in wanted]
 
 
 def _packed_query(row: int, borders: list[int], config: NSAConfig | None) -> Query:
@@ -129,34 +129,27 @@ def attend(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tenso
 
 
 def _attend_sets(
-    q: Tensor, k: Tensor, v: Tensor, queries: list[list[Query]], sets: list[list[list[int]]], scale: float | None
+    q: Tensor, k: Tensor, v: Tensor, queries: list[Query], sets: list[list[int]], scale: float | None
 ) -> tuple[Tensor, Tensor]:
     """`attend` for every query with its set of indices into the key axis: o [B,R,Hq,Dv], lse [B,R,Hq]."""
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    entries = zip(q.unbind(0), k.unbind(0), v.unbind(0), queries, sets, strict=True)
-    results = [_attend_entry(*entry, scale) for entry in entries]
+    rows = torch.tensor([query.b * q.shape[1] + query.row for query in queries], dtype=torch.int64, device=q.device)
+    heads = q.flatten(0, 1).index_select(0, rows).unflatten(1, (k.shape[2], -1)).unbind(0)
+    keys, values = (_gather(x, queries, sets) for x in (k, v))
+    results = [attend(*triple, scale) for triple in zip(heads, keys, values, strict=True)]
     if not results:
-        return q.new_zeros(0, q.shape[1], q.shape[2], v.shape[-1]), q.new_zeros(q.shape[:3])
-    outputs, lses = zip(*results, strict=True)
-    return torch.stack(outputs), torch.stack(lses)
+        none = q[:, : 0 if len(q) else None, :, :1]
+        return none.expand(*none.shape[:3], v.shape[-1]), q.new_zeros(none.shape[:3])
+    outputs, lses = (torch.stack(x).flatten(1, 2).unflatten(0, (len(q), -1)) for x in zip(*results, strict=True))
+    return outputs, lses
 
 
-def _attend_entry(
-    q: Tensor, k: Tensor, v: Tensor, queries: list[Query], sets: list[list[int]], scale: float
-) -> tuple[Tensor, Tensor]:
-    rows = torch.tensor([query.row for query in queries], dtype=torch.int64, device=q.device)
-    heads = q.index_select(0, rows).unflatten(1, (k.shape[1], -1)).unbind(0)
-    pairs = [attend(*triple, scale) for triple in zip(heads, _gather(k, sets), _gather(v, sets), strict=True)]
-    if not pairs:
-        return q[:0, :, :1].expand(0, q.shape[1], v.shape[-1]), q.new_zeros(0, q.shape[1])
-    outputs, lses = zip(*pairs, strict=True)
-    return torch.stack(outputs).flatten(1, 2), torch.stack(lses).flatten(1, 2)
-
-
-def _gather(x: Tensor, sets: list[list[int]]) -> tuple[Tensor, ...]:
-    """The rows of x named by each set. One index for all sets, so that autograd scatters once."""
-    flat = torch.tensor([index for one in sets for index in one], dtype=torch.int64, device=x.device)
-    return torch.split(x.index_select(0, flat), [len(one) for one in sets])
+def _gather(x: Tensor, queries: list[Query], sets: list[list[int]]) -> tuple[Tensor, ...]:
+    """The rows of x [B,T,...] named by each query's set. One index for all sets, so that autograd scatters once."""
+    firsts = [query.b * x.shape[1] for query in queries]
+    places = [first + index for first, one in zip(firsts, sets, strict=True) for index in one]
+    flat = torch.tensor(places, dtype=torch.int64, device=x.device)
+    return torch.split(x.flatten(0, 1).index_select(0, flat), [len(one) for one in sets])
 
 
 # --- compression and scores ---
@@ -237,7 +230,7 @@ def compressed_attention(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attention to the visible compressed tokens: o [B,T,Hq,Dv], lse [B,T,Hq] (not differentiable)."""
     queries = _queries(q, config, rows, cu_seqlens, q_start)
-    sets = [[[query.cmp0 + i for i in visible_set(query.t, config)] for query in entry] for entry in queries]
+    sets = [[query.cmp0 + i for i in visible_set(query.t, config)] for query in queries]
     return _attend_sets(q, k_cmp, v_cmp, queries, sets, scale)
 
 
@@ -252,10 +245,11 @@ def block_scores(
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     queries = _queries(q, config, rows, cu_seqlens, q_start)
-    last = max((query.t for entry in queries for query in entry), default=0)
+    last = max((query.t for query in queries), default=0)
     band = overlaps(last, config, q.new_empty(0, dtype=torch.promote_types(q.dtype, torch.float32)))
     with torch.no_grad():
-        return [[_scores(q, k_cmp, query, *band, config, scale) for query in entry] for entry in queries]
+        found = [_scores(q, k_cmp, query, *band, config, scale) for query in queries]
+    return [[score for query, score in zip(queries, found, strict=True) if query.b == b] for b in range(len(q))]
 
 
 def _scores(
@@ -278,8 +272,7 @@ def select_blocks(
     scores = block_scores(q, k_cmp, config, scale=scale, cu_seqlens=cu_seqlens, q_start=q_start, rows=rows)
     chosen = [
         _padded(chosen_blocks(query.t, head, config), config.n_sel)
-        for entry, entry_scores in zip(queries, scores, strict=True)
-        for query, score in zip(entry, entry_scores, strict=True)
+        for query, score in zip(queries, chain.from_iterable(scores), strict=True)
         for head in score.tolist()
     ]
     shape = (q.shape[0], q.shape[1] if rows is None else len(rows), k_cmp.shape[2], config.n_sel)
@@ -300,18 +293,13 @@ def selected_attention(
 
 
 def _attend_blocks(
-    q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, queries: list[list[Query]], config: NSAConfig, scale: float | None
+    q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, queries: list[Query], config: NSAConfig, scale: float | None
 ) -> Tensor:
     """Selected attention with the blocks of exactly these queries, int [B,R,Hkv,n]."""
     outputs = []
     for h in range(k.shape[2]):
-        sets = [
-            [
-                [query.key0 + position for position in selected_set(query.t, blocks, config)]
-                for query, blocks in zip(entry, entry_blocks, strict=True)
-            ]
-            for entry, entry_blocks in zip(queries, chosen[:, :, h].tolist(), strict=True)
-        ]
+        blocks_of = zip(queries, chosen[:, :, h].flatten(0, 1).tolist(), strict=True)
+        sets = [[query.key0 + p for p in selected_set(query.t, blocks, config)] for query, blocks in blocks_of]
         group = q.unflatten(2, (k.shape[2], -1))[:, :, h]
         outputs.append(_attend_sets(group, k[:, :, h : h + 1], v[:, :, h : h + 1], queries, sets, scale)[0])
     return torch.cat(outputs, dim=2)
@@ -327,7 +315,7 @@ def sliding_window_attention(
 ) -> Tensor:  # fmt: skip
     """Attention to the last `window` positions, the query's own included: o [B,T,Hq,Dv]."""
     queries = _queries(q, None, rows, cu_seqlens, q_start)
-    sets = [[[query.key0 + p for p in window_set(query.t, window)] for query in entry] for entry in queries]
+    sets = [[query.key0 + p for p in window_set(query.t, window)] for query in queries]
     return _attend_sets(q, k, v, queries, sets, scale)[0]
 
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -232,24 +233,24 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return to.parse_args(argv)
 
 
-def cases(args: argparse.Namespace) -> Iterator[tuple[Case, str]]:
-    for shape in args.shapes.split(","):
-        for dtype in args.dtypes:
-            yield case_of(shape, args.tokens, "random"), dtype
+def planned(args: argparse.Namespace, device: torch.device, architecture: str) -> Iterator[tuple[Case, str, Job, Tile]]:
+    """Case, dtype, kernel to tune, and the tile of the table that this begins with."""
+    for shape, dtype in product(args.shapes.split(","), args.dtypes):
+        case = case_of(shape, args.tokens, "random")
+        x = problem(case, DTYPES[dtype], device, args.seed)
+        for job in jobs(calls(x, case.config, case.dk**-0.5), args.parts):
+            yield case, dtype, job, lookup.tile_of(job.kernel, architecture, case.dk, case.dv, job.group, DTYPES[dtype])
 
 
 def plan(args: argparse.Namespace) -> Iterator[str]:
     """What a run would time first: one line for each kernel of each shape."""
     architecture = args.architecture or lookup.architecture_of(torch.device("cuda"))
-    for case, dtype in cases(args):
-        with pretending(architecture):
-            x = problem(case, DTYPES[dtype], torch.device("meta"), args.seed)
-            for job in jobs(calls(x, case.config, case.dk**-0.5), args.parts):
-                start = lookup.tile_of(job.kernel, architecture, case.dk, case.dv, job.group, DTYPES[dtype])
-                yield (
-                    f"{case.shape} {dtype}: {job.kernel} [{architecture}, {job.own_key}] by {job.part}: "
-                    f"{short(start)}, then {' '.join(map(short, neighbours(start)))}"
-                )
+    with pretending(architecture):
+        for case, dtype, job, start in planned(args, torch.device("meta"), architecture):
+            yield (
+                f"{case.shape} {dtype}: {job.kernel} [{architecture}, {job.own_key}] by {job.part}: "
+                f"{short(start)}, then {' '.join(map(short, neighbours(start)))}"
+            )
 
 
 def short(tile: Tile) -> str:
@@ -263,22 +264,18 @@ def tune(args: argparse.Namespace, table: Table) -> Iterator[str]:
     timer = partial(timed, device=device, repeats=args.repeats)
     architecture = lookup.architecture_of(device)
     on = f"{table_rows.device_name(device)}, triton {triton.__version__}"
-    for case, dtype in cases(args):
-        x = problem(case, DTYPES[dtype], device, args.seed)
-        for job in jobs(calls(x, case.config, case.dk**-0.5), args.parts):
-            if time.monotonic() > until:
-                yield f"{case.shape} {dtype}: {job.kernel}: left out, {args.seconds:.0f} s are over"
-                continue
-            start = lookup.tile_of(job.kernel, architecture, case.dk, case.dv, job.group, DTYPES[dtype])
-            found = climb(start, stopwatch(job, job.call(), timer), until)
-            of = f"{job.part} {case.shape} {case.tokens} {dtype}"
-            entry = Entry(found.tile, Measured(round(found.ms, 4), of, on))
-            table[job.kernel][architecture][job.own_key] = entry
-            lookup.write(table, args.table)
-            yield (
-                f"{case.shape} {dtype}: {job.kernel}: {short(start)} {found.before:.3f} ms -> {short(found.tile)} "
-                f"{found.ms:.3f} ms, {found.timed} timed ({job.part})"
-            )
+    for case, dtype, job, start in planned(args, device, architecture):
+        if time.monotonic() > until:
+            yield f"{case.shape} {dtype}: {job.kernel}: left out, {args.seconds:.0f} s are over"
+            continue
+        found = climb(start, stopwatch(job, job.call(), timer), until)
+        of = f"{job.part} {case.shape} {case.tokens} {dtype}"
+        table[job.kernel][architecture][job.own_key] = Entry(found.tile, Measured(round(found.ms, 4), of, on))
+        lookup.write(table, args.table)
+        yield (
+            f"{case.shape} {dtype}: {job.kernel}: {short(start)} {found.before:.3f} ms -> {short(found.tile)} "
+            f"{found.ms:.3f} ms, {found.timed} timed ({job.part})"
+        )
 
 
 def main(argv: list[str]) -> int:

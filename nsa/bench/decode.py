@@ -16,11 +16,11 @@ from torch import Tensor
 
 from nsa import blocks, ops, routing
 from nsa.bench import options, rows
+from nsa.bench.layer import ours
 from nsa.bench.roofline import Work, clocks
 from nsa.bench.summarize import problems, summary
 from nsa.bench.timing import Timing, branch_columns, measure
 from nsa.config import BRANCHES
-from nsa.layer import NativeSparseAttention
 
 PREFILL = 4096
 """Tokens of a prefill chunk."""
@@ -32,9 +32,7 @@ class Case:
     def __init__(self, shape: options.Shape, where: options.Where, length: int) -> None:
         torch.manual_seed(where.seed)
         self.shape, self.length = shape, length
-        self.layer = NativeSparseAttention(
-            shape.dim, shape.heads, shape.kv_heads, shape.config, dk=shape.dk, dv=shape.dv
-        ).to(where.device, where.dtype)
+        self.layer = ours(shape, where)
         tokens = torch.randn(shape.batch, length, shape.dim, device=where.device).to(where.dtype)
         self.cache = self.layer.new_cache(shape.batch, length)
         for first in range(0, length - 1, PREFILL):

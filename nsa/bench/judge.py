@@ -104,15 +104,13 @@ def judge(operation: Operation, rows: Tensor, seed: int = 0, rehearsals: int = R
     exact = _outcome(operation, torch.float64, rows, seed)
     dtype = next(iter(operation.leaves.values())).dtype
     plain = _outcome(operation, dtype, rows, seed)
-    errors = {name: relative_error(x, exact[name]) for name, x in plain.items()}
-    ours, finite = _ours(operation, rows, seed, rehearsals)
+    for rehearsal in range(rehearsals):
+        leaves = {name: x.flip(1) for name, x in operation.leaves.items()}
+        _called(replace(operation, leaves=leaves), rows, seed + 1 + rehearsal)
+    ours, finite = _called(operation, rows, seed)
     empty = (exact["o"] == 0).all(-1)
-    return Judgement(
-        {name: relative_error(x, exact[name]) for name, x in ours.items()},
-        errors,
-        finite,
-        not bool(ours["o"][empty].count_nonzero()),
-    )
+    errors, of_plain = ({name: relative_error(x, exact[name]) for name, x in found.items()} for found in (ours, plain))
+    return Judgement(errors, of_plain, finite, zeros=not bool(ours["o"][empty].count_nonzero()))
 
 
 def _outcome(operation: Operation, dtype: torch.dtype, rows: Tensor, seed: int) -> Outcome:
@@ -120,13 +118,6 @@ def _outcome(operation: Operation, dtype: torch.dtype, rows: Tensor, seed: int) 
     leaves = _leaves(operation, dtype)
     outputs = _several(operation.oracle(rows=rows, **leaves))
     return _collect(operation, leaves, outputs, _upstream(operation, outputs[0], seed), outputs)
-
-
-def _ours(operation: Operation, rows: Tensor, seed: int, rehearsals: int) -> tuple[Outcome, bool]:
-    for rehearsal in range(rehearsals):
-        leaves = {name: x.flip(1) for name, x in operation.leaves.items()}
-        _called(replace(operation, leaves=leaves), rows, seed + 1 + rehearsal)
-    return _called(operation, rows, seed)
 
 
 def _called(operation: Operation, rows: Tensor, seed: int) -> tuple[Outcome, bool]:

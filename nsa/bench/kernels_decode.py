@@ -17,12 +17,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention import sdpa_kernel
 
 from nsa import NSACache, blocks, ops
 from nsa.bench import rows as table_rows
 from nsa.bench.kernels_cases import SHAPES, Case, case_of, inputs
-from nsa.bench.kernels_parts import SDPA
+from nsa.bench.kernels_parts import SDPA, kernel_of
 from nsa.bench.options import Where, add_where, integers, parser, positive, where_of
 from nsa.bench.roofline import CEILINGS, Work
 from nsa.bench.timing import captured, cold
@@ -113,7 +112,7 @@ def dense(case: Case, where: Where, repeats: int, by: str) -> Row:
     q = drawn(case, where)["q"].transpose(1, 2)
 
     def call() -> Tensor:
-        with sdpa_kernel(SDPA[by]):
+        with kernel_of(by):
             return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
     try:

@@ -6,14 +6,16 @@ block_size, window_size)`, q [B,T,Hq,Dk], group sizes that are powers of two fro
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
+from typing import Any
 
 from torch import Tensor
 
 from nsa.bench.kernels_cases import Case
 from nsa.bench.kernels_parts import Part, Tensors, window_of
+from nsa.config import NSAConfig
 
 WHOLE = (
     "fla compresses by the means of whole selection blocks (l = d = l_sel, no overlap), shows a block only when it is "
@@ -32,32 +34,21 @@ def parts(case: Case, x: Tensors, ours: list[Part]) -> list[Part]:
     """The whole operation and the selected branch by fla; the work that is named is ours, of which it does less."""
     found = {part.part: part for part in ours}
     flash = find_spec("flash_attn") is not None
-    whole = replace(found["whole"], by="fla", call=_whole(case, flash), note=WHOLE + ("" if flash else NO_FLASH))
-    return [whole, replace(found["selected"], by="fla", call=_selected(case, x), note=SELECTED)]
+    whole = replace(found["whole"], call=partial(_whole, case.config, flash), note=WHOLE + ("" if flash else NO_FLASH))
+    call = partial(_parallel_nsa, case.config, block_indices=x["indices"].long())
+    return [replace(part, by="fla") for part in (whole, replace(found["selected"], call=call, note=SELECTED))]
 
 
-def _whole(case: Case, flash: bool) -> Callable[[Tensors], Tensor]:
-    config = case.config
-    sizes = {"block_counts": config.n_sel, "block_size": config.l_sel, "window_size": config.w if flash else 0}
-    window = window_of(config, {"backend": "fa2", "strict": True})
-
-    def call(t: Tensors) -> Tensor:
-        from fla.ops.nsa import parallel_nsa
-
-        g_cmp, g_sel, g_win = t["gates"].unbind(-1)
-        o = parallel_nsa(t["q"], t["k"], t["v"], g_cmp, g_sel, g_win, **sizes)
-        return o if flash else o.addcmul(window(t), g_win[..., None])
-
-    return call
+def _whole(config: NSAConfig, flash: bool, t: Tensors) -> Tensor:
+    g_cmp, g_sel, g_win = t["gates"].unbind(-1)
+    o = _parallel_nsa(config, t, g_cmp, g_sel, g_win, window_size=config.w if flash else 0)
+    if flash:
+        return o
+    return o.addcmul(window_of(config, {"backend": "fa2", "strict": True})(t), g_win[..., None])
 
 
-def _selected(case: Case, x: Tensors) -> Callable[[Tensors], Tensor]:
-    indices = x["indices"].long()
+def _parallel_nsa(config: NSAConfig, t: Tensors, *gates: Tensor, **how: Any) -> Tensor:
+    from fla.ops.nsa import parallel_nsa
 
-    def call(t: Tensors) -> Tensor:
-        from fla.ops.nsa import parallel_nsa
-
-        sizes = {"block_counts": case.config.n_sel, "block_size": case.config.l_sel}
-        return parallel_nsa(t["q"], t["k"], t["v"], block_indices=indices, **sizes)
-
-    return call
+    how |= {"block_counts": config.n_sel, "block_size": config.l_sel}
+    return parallel_nsa(t["q"], t["k"], t["v"], *gates, **how)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -81,47 +82,32 @@ def prepare(case: Case, x: Tensors, backend: str | None = None) -> Tensors:
 def our_parts(case: Case, x: Tensors, backend: str, deterministic: bool = False) -> list[Part]:
     """Every operation of the library on `backend`; x comes from `prepare`."""
     how, work = {"backend": backend, "strict": True}, least_work(case, x)
-    calls = _calls(case.config, how, {**how, "deterministic": deterministic})
-    return [Part(name, backend, call, leaves, *work[name]) for name, (call, leaves) in calls.items()]
-
-
-def _calls(
-    config: NSAConfig, how: dict[str, object], attend: dict[str, object]
-) -> dict[str, tuple[Callable[[Tensors], Tensor], tuple[str, ...]]]:
-    """Each operation on tensors by name, and the names that get gradients; `attend` is how attention is asked for."""
-
-    def whole(t: Tensors) -> Tensor:
-        return nsa_attention(t["q"], t["k"], t["v"], t["gates"], config, **attend)
-
-    def compressed(t: Tensors) -> Tensor:
-        return ops.compressed_attention(t["q"], t["k_cmp"], t["v_cmp"], config, **attend)[0]
-
-    def select(t: Tensors) -> Tensor:
-        return ops.select_blocks(t["q"], t["k_cmp"], config, lse=t["lse"], **how)
-
-    def selected(t: Tensors) -> Tensor:
-        return ops.selected_attention(t["q"], t["k"], t["v"], t["indices"], config, validate=False, **attend)
-
-    def combine(t: Tensors) -> Tensor:
-        return ops.gated_combine(t["o_cmp"], t["o_sel"], t["o_win"], t["gates"], **how)
-
-    return {
-        "whole": (whole, ("q", "k", "v", "gates")),
-        "compressed": (compressed, ("q", "k_cmp", "v_cmp")),
-        "select": (select, ()),
-        "selected": (selected, ("q", "k", "v")),
-        "window": (window_of(config, attend), ("q", "k", "v")),
-        "combine": (combine, ("o_cmp", "o_sel", "o_win", "gates")),
+    attend = {**how, "deterministic": deterministic}
+    config, blocks = {"config": case.config}, {"block_indices": x["indices"], "validate": False}
+    scored = {name: x[name] for name in ("q", "k_cmp", "lse")}
+    calls: dict[str, tuple[Callable[..., Any], tuple[str, ...], dict[str, Any]]] = {
+        "whole": (nsa_attention, ("q", "k", "v", "gates"), {**config, **attend}),
+        "compressed": (ops.compressed_attention, ("q", "k_cmp", "v_cmp"), {**config, **attend}),
+        "select": (ops.select_blocks, (), {**scored, **config, **how}),
+        "selected": (ops.selected_attention, ("q", "k", "v"), {**blocks, **config, **attend}),
+        "window": (ops.sliding_window_attention, ("q", "k", "v"), {"window": case.config.w, **attend}),
+        "combine": (ops.gated_combine, ("o_cmp", "o_sel", "o_win", "gates"), how),
     }
+    return [
+        Part(name, backend, partial(called, function, leaves, settings), leaves, *work[name])
+        for name, (function, leaves, settings) in calls.items()
+    ]
 
 
-def window_of(config: NSAConfig, how: dict[str, object]) -> Callable[[Tensors], Tensor]:
+def called(function: Callable[..., Any], leaves: Iterable[str], settings: dict[str, Any], t: Tensors) -> Tensor:
+    """The function's first result, of the tensors of these names."""
+    found = function(**{name: t[name] for name in leaves}, **settings)
+    return found if isinstance(found, Tensor) else found[0]  # type: ignore[no-any-return]
+
+
+def window_of(config: NSAConfig, how: dict[str, Any]) -> Callable[[Tensors], Tensor]:
     """The sliding window routed as `how` says."""
-
-    def window(t: Tensors) -> Tensor:
-        return ops.sliding_window_attention(t["q"], t["k"], t["v"], config.w, **how)
-
-    return window
+    return partial(called, ops.sliding_window_attention, ("q", "k", "v"), {"window": config.w, **how})
 
 
 # --- others ---
@@ -131,12 +117,17 @@ SDPA = {"sdpa-flash": SDPBackend.FLASH_ATTENTION, "sdpa-cudnn": SDPBackend.CUDNN
 """Kernels of PyTorch's dense attention; by any other name, the one that it chooses."""
 
 
+def kernel_of(by: str) -> AbstractContextManager[Any]:
+    """Inside the block PyTorch's attention is by this kernel."""
+    return sdpa_kernel(SDPA[by]) if by in SDPA else nullcontext()
+
+
 def dense_attention(by: str, t: Tensors) -> Tensor:
     """Causal attention to all keys by one of PyTorch's kernels; values are padded where it wants Dv = Dk."""
     q, k, v = (t[name].transpose(1, 2) for name in ("q", "k", "v"))
     dv = v.shape[-1]
     padding = q.shape[-1] - dv if by == "sdpa-flash" else 0
-    with sdpa_kernel(SDPA[by]) if by in SDPA else nullcontext():
+    with kernel_of(by):
         o = F.scaled_dot_product_attention(q, k, F.pad(v, (0, padding)), is_causal=True, enable_gqa=True)
     return o[..., :dv].transpose(1, 2)
 

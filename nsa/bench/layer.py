@@ -11,18 +11,16 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import sdpa_kernel
 
 from nsa import NativeSparseAttention, nsa_attention, ops, routing
 from nsa.bench import layer_peers, options, rows
-from nsa.bench.kernels_parts import SDPA
+from nsa.bench.kernels_parts import SDPA, kernel_of
 from nsa.bench.timing import measure, peak_bytes, with_gradients
 from nsa.layer import COMPRESSIONS
 from nsa.models.dense import DenseAttention
@@ -30,7 +28,7 @@ from nsa.models.dense import DenseAttention
 BASE = 1e4
 STEPS = ("rotate", "compress", "compressed", "select", "selected", "window")
 """The operations whose routes a row names."""
-DENSE = {by.replace("sdpa", "dense"): kernel for by, kernel in SDPA.items()}
+DENSE = tuple(by.replace("sdpa", "dense") for by in SDPA)
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Part:
 # --- what is timed ---
 
 
-def ours(shape: options.Shape, where: options.Where, phi: str) -> NativeSparseAttention:
+def ours(shape: options.Shape, where: options.Where, phi: str = "mean") -> NativeSparseAttention:
     return NativeSparseAttention(
         shape.dim, shape.heads, shape.kv_heads, shape.config, dk=shape.dk, dv=shape.dv, phi=phi, rope_base=BASE
     ).to(where.device, where.dtype)
@@ -68,7 +66,7 @@ def contender(by: str, shape: options.Shape, where: options.Where, x: Tensor) ->
     layer = DenseAttention(shape.dim, shape.heads, shape.kv_heads, shape.dk, shape.dv, BASE).to(where.device, x.dtype)
 
     def dense(x: Tensor) -> Any:
-        with sdpa_kernel(DENSE[by]) if by in DENSE else nullcontext():
+        with kernel_of(by.replace("dense", "sdpa")):
             return layer(x)
 
     return Part(by, "layer", dense, (x,), tuple(layer.parameters()))

@@ -11,7 +11,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -128,17 +128,14 @@ class Run:
         self.step = state["step"]
 
 
-@dataclass
-class Log:
-    """Lines for people on stdout, JSON lines in a file if asked for."""
+Log = Callable[..., None]
 
-    file: TextIO | None = None
 
-    def line(self, sentence: str, **facts: Any) -> None:
-        """One line in both."""
-        print(sentence, flush=True)
-        if self.file is not None and facts:
-            print(json.dumps(facts), file=self.file, flush=True)
+def logged(file: TextIO | None, sentence: str, **facts: Any) -> None:
+    """A line for people on stdout, its facts as a JSON line in the file if there is one."""
+    print(sentence, flush=True)
+    if file is not None and facts:
+        print(json.dumps(facts), file=file, flush=True)
 
 
 def train(plan: Plan, path: Path, log: Log) -> Run:
@@ -146,16 +143,14 @@ def train(plan: Plan, path: Path, log: Log) -> Run:
     name, run = plan.model.attention, Run(plan)
     if path.exists():
         run.load(path)
-        log.line(f"{name:<5} step {run.step:>4}  resumed from {path.name}", attention=name, resumed=run.step)
+        log(f"{name:<5} step {run.step:>4}  resumed from {path.name}", attention=name, resumed=run.step)
     half = plan.steps // 2
     if run.step < half:
         _stretch(run, half, log)
         run.save(path)
         run = Run(plan)
         run.load(path)
-        log.line(
-            f"{name:<5} step {run.step:>4}  checkpoint written, resumed in a new model", attention=name, resumed=half
-        )
+        log(f"{name:<5} step {run.step:>4}  checkpoint written, resumed in a new model", attention=name, resumed=half)
     _stretch(run, plan.steps, log)
     run.save(path)
     return run
@@ -168,7 +163,7 @@ def _stretch(run: Run, until: int, log: Log) -> None:
         if run.step == 1 or run.step % every == 0:
             seconds = time.perf_counter() - start
             rate = (run.step - first) * run.plan.batch * run.plan.length / seconds
-            log.line(
+            log(
                 f"{name:<5} step {run.step:>4}  loss {loss:.4f}  {rate:,.0f} bytes/s",
                 attention=name, step=run.step, loss=loss, bytes_per_s=rate,
             )  # fmt: skip
@@ -180,21 +175,21 @@ def same_text(run: Run, log: Log, length: int = 48) -> bool:
     with_cache, without = (generate(run.model, prompt, length, use_cache=use) for use in (True, False))
     same = torch.equal(with_cache, without)
     shown = bytes(with_cache[0].tolist()).decode("utf-8", "replace")
-    log.line(f"nsa   continues with {shown!r}")
-    log.line(f"nsa   {length} bytes with and without the cache: {'the same' if same else 'DIFFERENT'}", same_text=same)
+    log(f"nsa   continues with {shown!r}")
+    log(f"nsa   {length} bytes with and without the cache: {'the same' if same else 'DIFFERENT'}", same_text=same)
     return same
 
 
 def showcase(plans: list[Plan], directory: Path, log: Log) -> bool:
     """Train each plan; whether the sparse model did what it owes."""
     where, target = plans[0].where, plans[0].target_loss
-    log.line(rows.headline(where.device, where.dtype))
+    log(rows.headline(where.device, where.dtype))
     runs = {plan.model.attention: _trained(plan, directory, log) for plan in plans}
     losses = {name: run.held_out() for name, run in runs.items()}
     same = same_text(runs["nsa"], log)
     reached = losses["nsa"] <= target
     shown = ", ".join(f"{name} {loss:.4f}" for name, loss in losses.items())
-    log.line(
+    log(
         f"held-out loss, nats/byte: {shown}; nsa is {'at most' if reached else 'ABOVE'} {target}",
         **losses, target_loss=target,
     )  # fmt: skip
@@ -217,7 +212,7 @@ def _trained(plan: Plan, directory: Path, log: Log) -> Run:
     }
     ran = "; ".join(f"{step} on {' '.join(taken)}" for step, taken in facts["routes"].items())
     size = f"{facts['parameters']:,} parameters"
-    log.line(f"{name:<5} {plan.steps} steps in {facts['seconds']:.1f} s, {size}{'; ' + ran if ran else ''}", **facts)
+    log(f"{name:<5} {plan.steps} steps in {facts['seconds']:.1f} s, {size}{'; ' + ran if ran else ''}", **facts)
     return run
 
 
@@ -225,14 +220,19 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser = options.parser("train", __doc__)
     options.add_shape(parser, B=4, dim=64, heads=4, groups=1, dk=16, dv=16, l=8, d=4, l_sel=16, n_sel=4, w=32)
     options.add_where(parser, threads=1)
-    parser.add_argument("--depth", type=options.positive, default=2, help="layers")
+    add_training(parser, depth=2, steps=120, rate=5e-3)
     parser.add_argument("--length", type=options.positive, default=256, help="bytes of a training sequence")
-    parser.add_argument("--steps", type=options.positive, default=120, help="optimizer steps")
-    parser.add_argument("--rate", type=float, default=5e-3, help="highest learning rate")
     parser.add_argument("--target_loss", type=float, default=0.5, help="nats per byte that the sparse model must reach")
     parser.add_argument("--checkpoint", type=Path, default=None, help="directory to resume from; default: a new one")
-    parser.add_argument("--jsonl", type=Path, default=None, help="write JSON lines there")
     return parser.parse_args(argv)
+
+
+def add_training(to: argparse.ArgumentParser, depth: int, steps: int, rate: float) -> None:
+    """--depth --steps --rate --jsonl"""
+    to.add_argument("--depth", type=options.positive, default=depth, help="layers")
+    to.add_argument("--steps", type=options.positive, default=steps, help="optimizer steps")
+    to.add_argument("--rate", type=float, default=rate, help="highest learning rate")
+    to.add_argument("--jsonl", type=Path, default=None, help="write JSON lines there too")
 
 
 def _plans(args: argparse.Namespace) -> list[Plan]:
@@ -260,4 +260,4 @@ def main(argv: list[str]) -> int:
         directory = args.checkpoint or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         directory.mkdir(parents=True, exist_ok=True)
         file = stack.enter_context(args.jsonl.open("w")) if args.jsonl else None
-        return 0 if showcase(_plans(args), directory, Log(file)) else 1
+        return 0 if showcase(_plans(args), directory, partial(logged, file)) else 1

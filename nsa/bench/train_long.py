@@ -15,14 +15,13 @@ import gc
 import json
 import statistics
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from nsa import routing
 from nsa.bench import options, rows
-from nsa.bench.train import Plan, Run, models_of
+from nsa.bench.train import Plan, Run, add_training, models_of
 from nsa.models.lm import ATTENTIONS
 
 PRESETS = {"100m": {"dim": 768, "depth": 12, "hidden": 4096, "heads": 16, "groups": 1, "dk": 64, "dv": 64}}
@@ -91,7 +90,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser = options.parser("train", __doc__, parents=[first])
     options.add_shape(parser, **{name: size for name, size in preset.items() if name not in ("depth", "hidden")})
     options.add_where(parser)
-    parser.add_argument("--depth", type=options.positive, default=preset["depth"], help="layers")
+    add_training(parser, depth=preset["depth"], steps=300, rate=6e-4)
     parser.add_argument(
         "--hidden", type=options.positive, default=preset["hidden"], help="units of a feed-forward layer"
     )
@@ -102,11 +101,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--S_list", type=options.integers, default="8192,32768,65536", help="bytes of a sequence, with commas"
     )
-    parser.add_argument("--steps", type=options.positive, default=300, help="optimizer steps")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="end a run after so long")
-    parser.add_argument("--rate", type=float, default=6e-4, help="highest learning rate")
     parser.add_argument("--checkpointing", action="store_true", help="compute each layer again for its gradient")
-    parser.add_argument("--jsonl", type=Path, default=None, help="write the lines there too")
     return parser.parse_args(argv)
 
 

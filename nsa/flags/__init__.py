@@ -18,6 +18,8 @@ from dataclasses import Field, dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any
 
+from nsa.contexts import held
+
 FOREIGN_PREFIXES = ("NSA_POD_",)
 BOOLEANS = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off"), False)}
 
@@ -144,8 +146,5 @@ def current() -> Flags:
 @contextmanager
 def using(**values: Any) -> Iterator[Flags]:
     """Other values for some flags, by field name, inside the block; for tests and benches."""
-    token = _override.set(replace(current(), **values))
-    try:
+    with held(_override, replace(current(), **values)):
         yield current()
-    finally:
-        _override.reset(token)

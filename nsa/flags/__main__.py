@@ -12,54 +12,32 @@ from typing import Any
 
 from nsa import flags, profiles
 from nsa.device import named_device
-from nsa.profiles import Profile
 
-THRESHOLDS = {
-    "fa2_min_len_win": "fa2_min_len_win",
-    "fa2_min_len_cmp": "fa2_min_len_cmp",
-    "sel_triton_min_L": "sel_triton_min_l",
-}
-"""Profile key -> the flag that overrules it."""
+THRESHOLDS = ("fa2_min_len_win", "fa2_min_len_cmp", "sel_triton_min_L")
+"""Of the profile; the flag that overrules one has its name in small letters."""
 
-
-def flag_rows(effective: flags.Flags) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": name,
-            "type": flags.kind_of(item),
-            "value": getattr(effective, item.name),
-            "source": "environment" if os.environ.get(name, "").strip() else "default",
-            "meaning": item.metadata["meaning"],
-        }
-        for name, item in flags.REGISTRY.items()
-    ]
-
-
-def threshold_rows(effective: flags.Flags, profile: Profile) -> list[dict[str, Any]]:
-    """One row for each threshold of the profile, overruled by its flag where that is set."""
-    rows = []
-    for key, flag in THRESHOLDS.items():
-        measured, overruled = getattr(profile, key), getattr(effective, flag)
-        value, source = (
-            (overruled, "environment") if overruled is not None else (measured.value, f"profile {profile.name}")
-        )
-        rows.append({"name": key, "type": "int", "value": value, "source": source, "meaning": measured.source})
-    return rows
+COLUMNS = ("name", "type", "value", "source", "meaning")
 
 
 def configuration() -> list[dict[str, Any]]:
-    """The effective configuration of this process on this machine."""
-    effective = flags.read(os.environ)
+    """The effective configuration of this process on this machine: flags, then thresholds."""
+    effective, rows = flags.read(os.environ), []
     profile = profiles.load(effective.profile) if effective.profile else profiles.for_device(named_device(None))
-    return [*flag_rows(effective), *threshold_rows(effective, profile)]
+    for name, item in flags.REGISTRY.items():
+        source = "environment" if os.environ.get(name, "").strip() else "default"
+        rows.append((name, flags.kind_of(item), getattr(effective, item.name), source, item.metadata["meaning"]))
+    for key in THRESHOLDS:
+        measured, value, source = getattr(profile, key), getattr(effective, key.lower()), "environment"
+        if value is None:
+            value, source = measured.value, f"profile {profile.name}"
+        rows.append((key, "int", value, source, measured.source))
+    return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
 
 
 def render(rows: list[dict[str, Any]]) -> str:
-    shown = [[r["name"], r["type"], _value(r["value"]), r["source"], r["meaning"]] for r in rows]
-    shown.insert(0, ["name", "type", "value", "source", "meaning"])
-    widths = [max(len(row[column]) for row in shown) for column in range(4)]
-    lines = ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[4]]) for row in shown]
-    return "\n".join(lines)
+    shown = [COLUMNS, *(tuple(map(_value, row.values())) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)][:-1]
+    return "\n".join("  ".join([*map(str.ljust, row, widths), row[-1]]) for row in shown)
 
 
 def _value(value: Any) -> str:

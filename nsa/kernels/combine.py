@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
@@ -124,8 +126,8 @@ def stats(
 
 
 def _launch_backward(
-    do: Tensor, branches: Branches, gates: Tensor, lses: Branches, stats: Branches, out: Branches, SPREAD: bool,
-    kv_heads: int | None = None,
+    do: Tensor, branches: Sequence[Tensor], gates: Tensor, lses: Sequence[Tensor], stats: Sequence[Tensor],
+    out: Sequence[Tensor], SPREAD: bool, kv_heads: int | None = None,
 ) -> Tensor:  # fmt: skip
     """The gates' gradient; of `lses` and `stats`, or of `out`, what is not used stands in."""
     rows = gates.numel() // 3
@@ -146,12 +148,8 @@ def _combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> tupl
 
 def _gradients(do: Tensor, o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> tuple[Tensor, ...]:
     """Gradients of the branches, gate * do, and of the gates."""
-    do, gates, branches = (
-        do.contiguous(),
-        gates.contiguous(),
-        (o_cmp.contiguous(), o_sel.contiguous(), o_win.contiguous()),
-    )
-    found = torch.empty_like(branches[0]), torch.empty_like(branches[1]), torch.empty_like(branches[2])
+    do, gates, *branches = (x.contiguous() for x in (do, gates, o_cmp, o_sel, o_win))
+    found = [torch.empty_like(x) for x in branches]
     return *found, _launch_backward(do, branches, gates, branches, branches, found, SPREAD=True)
 
 

@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.dlpack import from_dlpack, to_dlpack
 
 from nsa import host
+from nsa.contexts import held
 from nsa.kernels.common import direct, streams
 from nsa.kernels.common.launch import LISTENER, Launched
 from nsa.kernels.common.tma import of_kind
@@ -87,15 +88,9 @@ def record(
 ) -> tuple[Tensors, Callable[..., Tensors] | None]:
     """The function's results, and what repeats it for other tensors of the kind, if anything can."""
     recorder = Recorder(tensors)
-    launches, uses = LISTENER.set(recorder.launched), host.USED.set(recorder.used_numbers)
-    recording = _RECORDER.set(recorder)
-    try:
-        with recorder:
-            results = function(*recorder.tensors, *settings)
-    finally:
-        LISTENER.reset(launches)
-        host.USED.reset(uses)
-        _RECORDER.reset(recording)
+    launches, uses = held(LISTENER, recorder.launched), held(host.USED, recorder.used_numbers)
+    with launches, uses, held(_RECORDER, recorder), recorder:
+        results = function(*recorder.tensors, *settings)
     return recorder.finish(tensors, results)
 
 
@@ -198,18 +193,13 @@ def _places(tensors: Tensors) -> list[Key | None]:
 # --- recording ---
 
 
-@dataclass(frozen=True)
-class _Root:
+class _Root(NamedTuple):
     """A tensor that others are parts of: an input, or one that was made on the way."""
 
-    shape: tuple[int, ...]
+    shape: torch.Size
     stride: tuple[int, ...]
     offset: int
     dtype: torch.dtype
-
-    @classmethod
-    def of(cls, x: Tensor) -> _Root:
-        return cls(tuple(x.shape), x.stride(), x.storage_offset(), x.dtype)
 
 
 class _Step(NamedTuple):
@@ -280,11 +270,10 @@ class Recorder(TorchDispatchMode):
         """Launch a kernel, and note it."""
         chosen = kernel.of(arguments)
         self._launching = True  # an interpreted kernel is made of operations
-        token = LISTENER.set(None)
         try:
-            compiled = chosen[grid](*arguments, **constants)
+            with held(LISTENER, None):
+                compiled = chosen[grid](*arguments, **constants)
         finally:
-            LISTENER.reset(token)
             self._launching = False
         used: set[int] = set()
         step = None
@@ -434,7 +423,7 @@ class Recorder(TorchDispatchMode):
     def _add(self, x: Tensor) -> int:
         self._slots[_storage(x)] = len(self._roots)
         self._storages.append(StorageWeakRef(x.untyped_storage()))
-        self._roots.append(_Root.of(x))
+        self._roots.append(_Root(x.shape, x.stride(), x.storage_offset(), x.dtype))
         return len(self._roots) - 1
 
     def _name(self, x: Any, like: Any = None) -> str:

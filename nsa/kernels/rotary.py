@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nsa import rope
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.sizes import cdiv, rows_last, split_dim
+from nsa.kernels.common.sizes import cdiv, rows_last, widths
 from nsa.kernels.common.tiles import load_tile, store_tile
 from nsa.kernels.recorded import Differentiable
 from nsa.plans import constant
@@ -57,7 +57,7 @@ def _rotate_tile(
 @triton.jit(do_not_specialize=["T", "H"])
 def _rotate(
     p_x, p_out, p_position, p_frequency, T, H, s_xb, s_xt, s_xh, s_position, BACK: tl.constexpr, BH: tl.constexpr,
-    HALF: tl.constexpr, W0: tl.constexpr, W1: tl.constexpr, BM: tl.constexpr,
+    HALF: tl.constexpr, HALF0: tl.constexpr, HALF1: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     """BM tokens of BH heads; BACK turns the other way."""
     i_b = tl.program_id(2).to(tl.int64)
@@ -67,22 +67,15 @@ def _rotate(
     b_position = tl.load(p_position + i_b * s_position + o_t, mask=m_row, other=0)
     o_x = i_b * s_xb + o_t.to(tl.int64) * s_xt
     o_out = (i_b * T + o_t) * H * (2 * HALF)
-    _rotate_tile(p_x, p_out, p_frequency, b_position, o_x, o_out, m_row, s_xh, H, i_first, BACK, BH, 0, W0, HALF)
-    if W1 > 0:
-        _rotate_tile(p_x, p_out, p_frequency, b_position, o_x, o_out, m_row, s_xh, H, i_first, BACK, BH, W0, W1, HALF)
+    for j in tl.static_range(2 if HALF1 > 0 else 1):
+        _rotate_tile(
+            p_x, p_out, p_frequency, b_position, o_x, o_out, m_row, s_xh, H, i_first, BACK, BH, j * HALF0,
+            HALF1 if j else HALF0, HALF,
+        )  # fmt: skip
 
 
-@constant
-@torch.inference_mode(False)
-def frequencies(dim: int, base: float, device: torch.device) -> Tensor:
-    """`nsa.rope.frequencies`, made once."""
-    return rope.frequencies(dim, base, device)
-
-
-def halves(dim: int) -> dict[str, int]:
-    """The compile-time arguments that name half a head dimension and the tiles that hold it."""
-    first, second = split_dim(dim // 2)
-    return {"HALF": dim // 2, "W0": first, "W1": second}
+frequencies = constant(torch.inference_mode(False)(rope.frequencies))
+"""`nsa.rope.frequencies`, made once."""
 
 
 def forward(x: Tensor, positions: Tensor, base: float, *, back: bool = False) -> Tensor:
@@ -96,7 +89,7 @@ def forward(x: Tensor, positions: Tensor, base: float, *, back: bool = False) ->
         grid = cdiv(tokens, ROWS), cdiv(heads, HEADS), batch
         _rotate[grid](
             x, out, positions, frequencies(dim, base, x.device), tokens, heads, *x.stride()[:3], s_position, BACK=back,
-            BH=min(heads, HEADS), **halves(dim), BM=ROWS, num_warps=4,
+            BH=min(heads, HEADS), **widths(HALF=dim // 2), BM=ROWS, num_warps=4,
         )  # fmt: skip
     return out
 

@@ -109,18 +109,16 @@ def per_operation(choice: BackendChoice) -> dict[str, str]:
     """The caller's choice for `nsa_attention`, by operation: one name stands for the operations that it has."""
     if choice is None:
         return {}
-    return dict(_all_of(choice) if isinstance(choice, str) else _with_parts(_named(choice)))
+    if isinstance(choice, str):
+        return dict(_all_of(choice))
+    named = _named(choice)  # who asks for the fused operation asks for its parts, where it cannot run
+    return {**dict.fromkeys(PARTS, named[WHOLE]), **named} if WHOLE in named else dict(named)
 
 
 @lru_cache
 def _all_of(name: str) -> dict[str, str]:
     registry.check_name(name)
     return {operation: name for operation in registry.OPERATIONS if registry.implements(name, operation)}
-
-
-def _with_parts(choice: Mapping[str, str]) -> Mapping[str, str]:
-    """Who asks for the fused operation asks for its parts, where it cannot run."""
-    return {**dict.fromkeys(PARTS, choice[WHOLE]), **choice} if WHOLE in choice else choice
 
 
 def _named(choice: Mapping[str, str]) -> Mapping[str, str]:

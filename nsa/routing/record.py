@@ -10,7 +10,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from nsa import flags
+from nsa.contexts import held
 from nsa.device import device_name
 from nsa.flags import Flags
 from nsa.routing import registry
@@ -50,11 +51,8 @@ class Recording(list[Route]):
 def record() -> Iterator[Recording]:
     """Collect the routes of the operations executed in the block. Recorders nest; each sees everything."""
     recording = Recording()
-    token = _active.set((*_active.get(), recording))
-    try:
+    with held(_active, (*_active.get(), recording)):
         yield recording
-    finally:
-        _active.reset(token)
 
 
 def recording() -> bool:
@@ -62,14 +60,9 @@ def recording() -> bool:
     return bool(_active.get())
 
 
-@contextmanager
-def paused() -> Iterator[None]:
+def paused() -> AbstractContextManager[object]:
     """No recorder sees what runs in the block (a judge's own work)."""
-    token = _active.set(())
-    try:
-        yield
-    finally:
-        _active.reset(token)
+    return held(_active, ())
 
 
 def observing(active: Flags) -> bool:

@@ -212,13 +212,6 @@ def test_descriptors_are_filled_with_the_new_tensors(now: list[Any], flat: bool)
         assert values == (("tiled", x[16:].data_ptr(), (2, 8)), 6, 8, 8, 1, None, 64, 0.5, 32, True)
 
 
-def test_tensor_maps_are_made_once_for_an_address_and_are_not_kept_without_end() -> None:
-    made: list[int] = []
-    maps = direct.TensorMaps(lambda address: made.append(address) or address)
-    assert [maps[address] for address in (16, 32, 16)] == [16, 32, 16] and made == [16, 32]
-    assert all(maps[16 * n] == 16 * n for n in range(1000)) and len(maps) <= direct.MOST_MAPS
-
-
 @pytest.mark.parametrize("change", [{"global_scratch_size": 8}, {"__call__": lambda self, stream: None}])
 def test_what_is_not_launched_as_is_known_is_launched_by_triton(
     monkeypatch: pytest.MonkeyPatch, change: dict[str, object]

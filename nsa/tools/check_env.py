@@ -49,14 +49,9 @@ def judge_pairing(torch: str | None, triton: str | None, requirement: str | None
     match = REQUIREMENT.match(requirement)
     if match is None or match["operator"] != "==" or match["version"] is None:
         return f"torch {torch} requires {requirement}, which names no exact version to judge Triton {triton} by"
-    if _public(match["version"]) != _public(triton):
+    if match["version"].split("+")[0] != triton.split("+")[0]:  # without local parts: 3.0.0+git1 -> 3.0.0
         return f"torch {torch} requires {requirement}, and Triton {triton} is installed"
     return None
-
-
-def _public(text: str) -> str:
-    """A version without its local part: 3.0.0+git1 -> 3.0.0."""
-    return text.split("+")[0]
 
 
 def report() -> dict[str, Any]:

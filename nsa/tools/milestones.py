@@ -28,10 +28,8 @@ def branches(device: torch.device) -> Outcome:
     found = list(findings(device))
     wrong = [finding.name for finding in found if not finding.ok]
     worst = max(finding.error for finding in found)
-    return (
-        "WRONG" if wrong else "ok",
-        f"{len(found)} operations, largest error {worst:.1e} {' '.join(wrong)}".rstrip(),
-    )
+    told = f"{len(found)} operations, largest error {worst:.1e} {' '.join(wrong)}"
+    return "WRONG" if wrong else "ok", told.rstrip()
 
 
 def flash(device: torch.device) -> Outcome:

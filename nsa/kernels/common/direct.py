@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import partial
-from types import CellType, FunctionType
+from functools import lru_cache, partial
+from types import CellType, FunctionType, SimpleNamespace
 from typing import Any
 
 import triton
@@ -68,8 +68,13 @@ def launch(
     def expand(x: Described, how: Any, *more: Any) -> list[Any]:
         _, *sizes = original(x.descriptor, how, *more)
         alike = partial(of_kind, type(x.descriptor), {**vars(x.descriptor), "base": None})  # which holds no tensor
-        maps = TensorMaps(lambda address: original(alike(_At(address)), how, *more)[0])
-        return [x.address if how is None else Text(f"{name(maps)}[{x.address}]"), *sizes]
+
+        @lru_cache(MOST_MAPS)
+        def tensor_map(address: int) -> Any:
+            standing_in = SimpleNamespace(data_ptr=lambda: address)  # of a tensor nothing but this matters
+            return original(alike(standing_in), how, *more)[0]
+
+        return [x.address if how is None else Text(f"{name(tensor_map)}({x.address})"), *sizes]
 
     try:
         run.launch, launcher, original = _with(run.launch, lambda *given: seen.append(given), expand)
@@ -99,30 +104,3 @@ def _said(x: Any, name: Callable[[Any], str]) -> str:
     if isinstance(x, (tuple, list)) and any(isinstance(y, Text) for y in x):
         return f"({''.join(_said(y, name) + ', ' for y in x)})"
     return repr(x) if x is None or type(x) in (int, bool, str) else name(x)
-
-
-# --- tensor maps ---
-
-
-class TensorMaps(dict[int, Any]):
-    """Tensor maps that differ in the address only, by that."""
-
-    def __init__(self, made: Callable[[int], Any]) -> None:
-        super().__init__()
-        self._made = made
-
-    def __missing__(self, address: int) -> Any:
-        if len(self) >= MOST_MAPS:
-            self.clear()
-        found = self[address] = self._made(address)
-        return found
-
-
-@dataclass(frozen=True)
-class _At:
-    """Stands in for a tensor of which nothing but the address matters."""
-
-    address: int
-
-    def data_ptr(self) -> int:
-        return self.address

@@ -73,11 +73,8 @@ def _launch(kernel: Launched, grid: tuple[int, ...], *arguments: Any, **constant
     return kernel.of(arguments)[grid](*arguments, **constants)
 
 
-def launched(kernel: Any) -> Any:
-    """Decorate a kernel of `triton.jit` that the host launches."""
-    return Launched(kernel)
+launched: Callable[[Any], Any] = Launched
+"""Decorates a kernel of `triton.jit` that the host launches."""
 
-
-def launched_in_two_forms(kernel: Any) -> Any:
-    """As `launched`, compiled twice at most for the layouts of its tensors."""
-    return LaunchedInTwoForms(kernel)
+launched_in_two_forms: Callable[[Any], Any] = LaunchedInTwoForms
+"""As `launched`, compiled twice at most for the layouts of its tensors."""

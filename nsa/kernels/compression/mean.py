@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nsa.config import NSAConfig
 from nsa.kernels.common.launch import launched
-from nsa.kernels.common.sizes import cdiv, next_power_of_2, rows_last, widths
+from nsa.kernels.common.sizes import cdiv, next_power_of_2, rows_last, split_dim, widths
 from nsa.kernels.common.tiles import load_tile, store_tile
 from nsa.kernels.ranges.key_ranges import (
     Borders,
@@ -21,7 +21,7 @@ from nsa.kernels.ranges.key_ranges import (
     count_compressed,
     sequence_bounds,
 )
-from nsa.kernels.rotary import frequencies, halves, sines
+from nsa.kernels.rotary import frequencies, sines
 
 SPANS = 2
 """Compressed tokens of one program: few, so that there are many programs, but two find their overlap in the cache."""
@@ -58,37 +58,32 @@ def _store_columns(p_out, b_x, m_i, START: tl.constexpr, W: tl.constexpr, D: tl.
 
 
 @triton.jit
-def _plain_tile(
-    p_x, p_weight, p_out, m_i, m_span, s_xt, L: tl.constexpr, LB: tl.constexpr, START: tl.constexpr, W: tl.constexpr,
-    D: tl.constexpr, WEIGHTED: tl.constexpr,
+def _span_tile(
+    p_x, p_weight, p_frequency, p_out, i_position, m_i, m_span, s_xt, L: tl.constexpr, LB: tl.constexpr,
+    START: tl.constexpr, W: tl.constexpr, C: tl.constexpr, WEIGHTED: tl.constexpr, ROTATED: tl.constexpr,
 ):  # fmt: skip
-    b_sum = _sum_tile(p_x, p_weight, m_span, s_xt, L, LB, START, W, D, WEIGHTED)
-    _store_columns(p_out, b_sum, m_i, START, W, D)
-
-
-@triton.jit
-def _rotated_tile(
-    p_x, p_frequency, p_out, i_position, m_i, m_span, s_xt, L: tl.constexpr, LB: tl.constexpr, START: tl.constexpr,
-    W: tl.constexpr, HALF: tl.constexpr,
-):  # fmt: skip
-    """Columns [START, START + W) of both halves, turned by the position."""
-    b_a = _sum_tile(p_x, p_x, m_span, s_xt, L, LB, START, W, HALF, False)
-    b_b = _sum_tile(p_x + HALF, p_x, m_span, s_xt, L, LB, START, W, HALF, False)
-    b_cos, b_sin = sines(i_position + tl.zeros([1], tl.int32), p_frequency, START, W, HALF)
-    b_cos, b_sin = tl.reshape(b_cos, [W]), tl.reshape(b_sin, [W])
-    _store_columns(p_out, b_a * b_cos - b_b * b_sin, m_i, START, W, HALF)
-    _store_columns(p_out + HALF, b_b * b_cos + b_a * b_sin, m_i, START, W, HALF)
+    """Columns [START, START + W) of C; ROTATED: of both halves, turned by the position."""
+    b_a = _sum_tile(p_x, p_weight, m_span, s_xt, L, LB, START, W, C, WEIGHTED)
+    if ROTATED:
+        b_b = _sum_tile(p_x + C, p_weight, m_span, s_xt, L, LB, START, W, C, WEIGHTED)
+        b_cos, b_sin = sines(i_position + tl.zeros([1], tl.int32), p_frequency, START, W, C)
+        b_cos, b_sin = tl.reshape(b_cos, [W]), tl.reshape(b_sin, [W])
+        _store_columns(p_out, b_a * b_cos - b_b * b_sin, m_i, START, W, C)
+        _store_columns(p_out + C, b_b * b_cos + b_a * b_sin, m_i, START, W, C)
+    else:
+        _store_columns(p_out, b_a, m_i, START, W, C)
 
 
 @triton.jit
 def _spans(
     p_x, p_weight, p_frequency, p_out, p_qlo, p_start, T, S, H, s_xb, s_xt, s_xh,
-    L: tl.constexpr, LB: tl.constexpr, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, BM: tl.constexpr,
-    WEIGHTED: tl.constexpr, ROTATED: tl.constexpr, HALF: tl.constexpr, W0: tl.constexpr, W1: tl.constexpr,
+    L: tl.constexpr, LB: tl.constexpr, C: tl.constexpr, C0: tl.constexpr, C1: tl.constexpr, BM: tl.constexpr,
+    WEIGHTED: tl.constexpr, ROTATED: tl.constexpr,
 ):  # fmt: skip
     i_h = tl.program_id(0) % H
     i_b = tl.program_id(1).to(tl.int64)
     p_weight += i_h * L
+    D: tl.constexpr = 2 * C if ROTATED else C
     for i in tl.static_range(BM):
         i_s = tl.program_id(0) // H * BM + i
         m_i = i_s < S
@@ -96,15 +91,14 @@ def _spans(
         m_span, i_first = i_last < T, i_last - (L - 1)  # packed sequences may have fewer compressed tokens than rows
         p_span = p_x + i_b * s_xb + i_first.to(tl.int64) * s_xt + i_h.to(tl.int64) * s_xh
         p_mean = p_out + ((i_b * S + i_s) * H + i_h) * D
+        i_position = i_first
         if ROTATED:
             i_position = i_first - tl.load(p_start + i_first, mask=m_span, other=0)
-            for j in tl.static_range(2 if W1 > 0 else 1):
-                _rotated_tile(
-                    p_span, p_frequency, p_mean, i_position, m_i, m_span, s_xt, L, LB, j * W0, W1 if j else W0, HALF
-                )
-        else:
-            for j in tl.static_range(2 if D1 > 0 else 1):
-                _plain_tile(p_span, p_weight, p_mean, m_i, m_span, s_xt, L, LB, j * D0, D1 if j else D0, D, WEIGHTED)
+        for j in tl.static_range(2 if C1 > 0 else 1):
+            _span_tile(
+                p_span, p_weight, p_frequency, p_mean, i_position, m_i, m_span, s_xt, L, LB, j * C0, C1 if j else C0, C,
+                WEIGHTED, ROTATED,
+            )  # fmt: skip
 
 
 @launched
@@ -112,37 +106,23 @@ def _spans(
 def _forward(
     p_k, p_v, p_weight, p_frequency, p_kout, p_vout, p_qlo, p_start, T, S, H, s_kb, s_kt, s_kh, s_vb, s_vt, s_vh,
     L: tl.constexpr, LB: tl.constexpr,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    BM: tl.constexpr, WEIGHTED: tl.constexpr,
-    ROTATED: tl.constexpr, HALF: tl.constexpr, W0: tl.constexpr, W1: tl.constexpr,
+    CK: tl.constexpr, CK0: tl.constexpr, CK1: tl.constexpr, CV: tl.constexpr, CV0: tl.constexpr, CV1: tl.constexpr,
+    BM: tl.constexpr, WEIGHTED: tl.constexpr, ROTATED: tl.constexpr,
 ):  # fmt: skip
-    """BM compressed tokens of one KV head, of k (if ROTATED, turned) or of v; the last token of span i is p_qlo[i]."""
+    """BM compressed tokens of one KV head, of k (if ROTATED, turned) or of v; the last token of span i is p_qlo[i].
+
+    CK and CV columns are held at once: those of a head or, of what is turned, of half a head.
+    """
     if tl.program_id(2) == 0:
         _spans(
             p_k, p_weight, p_frequency, p_kout, p_qlo, p_start, T, S, H, s_kb, s_kt, s_kh,
-            L, LB, DK, DK0, DK1, BM, WEIGHTED, ROTATED, HALF, W0, W1,
+            L, LB, CK, CK0, CK1, BM, WEIGHTED, ROTATED,
         )  # fmt: skip
     else:
         _spans(
             p_v, p_weight, p_frequency, p_vout, p_qlo, p_start, T, S, H, s_vb, s_vt, s_vh,
-            L, LB, DV, DV0, DV1, BM, False, False, HALF, W0, W1,
+            L, LB, CV, CV0, CV1, BM, False, False,
         )  # fmt: skip
-
-
-@triton.jit
-def _spread_tile(
-    p_dout, p_weight, p_a, p_b, p_dx, o_dout, o_dx, o_j, o_i, o_count, m_row, s_i, L: tl.constexpr,
-    STRIDE: tl.constexpr, START: tl.constexpr, W: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, ADD: tl.constexpr,
-    WEIGHTED: tl.constexpr,
-):  # fmt: skip
-    b_dx = tl.zeros([BM, W], tl.float32)
-    for k in range(L // STRIDE):
-        m_i = m_row & (o_i >= k) & (o_i - k < o_count)
-        b_dout = load_tile(p_dout, o_dout - k * s_i, m_i, START, W, D, True).to(tl.float32)
-        if WEIGHTED:
-            b_dout *= tl.load(p_weight + o_j + k * STRIDE, mask=m_i, other=0.0).to(tl.float32)[:, None]
-        b_dx += b_dout
-    _store_sum(p_a, p_b, p_dx, b_dx if WEIGHTED else b_dx / L, o_dx, m_row, START, W, D, ADD)
 
 
 @triton.jit
@@ -157,45 +137,45 @@ def _store_sum(
 
 
 @triton.jit
-def _spread_rotated_tile(
-    p_dout, p_frequency, p_a, p_b, p_dx, o_dout, o_dx, o_i, o_count, m_row, s_i, L: tl.constexpr, STRIDE: tl.constexpr,
-    START: tl.constexpr, W: tl.constexpr, HALF: tl.constexpr, BM: tl.constexpr, ADD: tl.constexpr,
+def _spread_tile(
+    p_dout, p_weight, p_frequency, p_a, p_b, p_dx, o_dout, o_dx, o_j, o_i, o_count, m_row, s_i, L: tl.constexpr,
+    STRIDE: tl.constexpr, START: tl.constexpr, W: tl.constexpr, C: tl.constexpr, BM: tl.constexpr, ADD: tl.constexpr,
+    WEIGHTED: tl.constexpr, ROTATED: tl.constexpr,
 ):  # fmt: skip
-    """As `_spread_tile`, of columns [START, START + W) of both halves, each gradient turned back."""
+    """Columns [START, START + W) of C; ROTATED: of both halves, each gradient turned back."""
     b_a = tl.zeros([BM, W], tl.float32)
     b_b = tl.zeros([BM, W], tl.float32)
     for k in range(L // STRIDE):
         m_i = m_row & (o_i >= k) & (o_i - k < o_count)
-        b_da = load_tile(p_dout, o_dout - k * s_i, m_i, START, W, HALF, True).to(tl.float32)
-        b_db = load_tile(p_dout + HALF, o_dout - k * s_i, m_i, START, W, HALF, True).to(tl.float32)
-        b_cos, b_sin = sines((o_i - k) * STRIDE, p_frequency, START, W, HALF)
-        b_a += b_da * b_cos + b_db * b_sin
-        b_b += b_db * b_cos - b_da * b_sin
-    _store_sum(p_a, p_b, p_dx, b_a / L, o_dx, m_row, START, W, HALF, ADD)
-    _store_sum(p_a + HALF, p_b + HALF, p_dx + HALF, b_b / L, o_dx, m_row, START, W, HALF, ADD)
+        b_da = load_tile(p_dout, o_dout - k * s_i, m_i, START, W, C, True).to(tl.float32)
+        if WEIGHTED:
+            b_da *= tl.load(p_weight + o_j + k * STRIDE, mask=m_i, other=0.0).to(tl.float32)[:, None]
+        if ROTATED:
+            b_db = load_tile(p_dout + C, o_dout - k * s_i, m_i, START, W, C, True).to(tl.float32)
+            b_cos, b_sin = sines((o_i - k) * STRIDE, p_frequency, START, W, C)
+            b_a += b_da * b_cos + b_db * b_sin
+            b_b += b_db * b_cos - b_da * b_sin
+        else:
+            b_a += b_da
+    _store_sum(p_a, p_b, p_dx, b_a if WEIGHTED else b_a / L, o_dx, m_row, START, W, C, ADD)
+    if ROTATED:
+        _store_sum(p_a + C, p_b + C, p_dx + C, b_b / L, o_dx, m_row, START, W, C, ADD)
 
 
 @triton.jit
 def _spread(
     p_dout, p_weight, p_frequency, p_a, p_b, p_dx, o_token, o_last, o_j, o_i, o_count, m_row, H, i_h, L: tl.constexpr,
-    STRIDE: tl.constexpr, D: tl.constexpr, D0: tl.constexpr, D1: tl.constexpr, BM: tl.constexpr, ADD: tl.constexpr,
-    WEIGHTED: tl.constexpr, ROTATED: tl.constexpr, HALF: tl.constexpr, W0: tl.constexpr, W1: tl.constexpr,
+    STRIDE: tl.constexpr, C: tl.constexpr, C0: tl.constexpr, C1: tl.constexpr, BM: tl.constexpr, ADD: tl.constexpr,
+    WEIGHTED: tl.constexpr, ROTATED: tl.constexpr,
 ):  # fmt: skip
     """Rows o_token [BM] of the gradient, from L // STRIDE compressed tokens each, the last of which is row o_last."""
+    D: tl.constexpr = 2 * C if ROTATED else C
     o_dout, o_dx = (o_last * H + i_h) * D, (o_token * H + i_h) * D
-    p_weight += i_h * L
-    if ROTATED:
-        for j in tl.static_range(2 if W1 > 0 else 1):
-            _spread_rotated_tile(
-                p_dout, p_frequency, p_a, p_b, p_dx, o_dout, o_dx, o_i, o_count, m_row, H * D, L, STRIDE, j * W0,
-                W1 if j else W0, HALF, BM, ADD,
-            )  # fmt: skip
-    else:
-        for j in tl.static_range(2 if D1 > 0 else 1):
-            _spread_tile(
-                p_dout, p_weight, p_a, p_b, p_dx, o_dout, o_dx, o_j, o_i, o_count, m_row, H * D, L, STRIDE, j * D0,
-                D1 if j else D0, D, BM, ADD, WEIGHTED,
-            )  # fmt: skip
+    for j in tl.static_range(2 if C1 > 0 else 1):
+        _spread_tile(
+            p_dout, p_weight + i_h * L, p_frequency, p_a, p_b, p_dx, o_dout, o_dx, o_j, o_i, o_count, m_row, H * D, L,
+            STRIDE, j * C0, C1 if j else C0, C, BM, ADD, WEIGHTED, ROTATED,
+        )  # fmt: skip
 
 
 @launched
@@ -203,9 +183,8 @@ def _spread(
 def _backward(
     p_dkout, p_dvout, p_weight, p_frequency, p_ka, p_va, p_kb, p_vb, p_dk, p_dv, p_lo, p_start, p_end, T, S, H,
     L: tl.constexpr, STRIDE: tl.constexpr,
-    DK: tl.constexpr, DK0: tl.constexpr, DK1: tl.constexpr, DV: tl.constexpr, DV0: tl.constexpr, DV1: tl.constexpr,
-    BM: tl.constexpr, ADD: tl.constexpr, WEIGHTED: tl.constexpr,
-    ROTATED: tl.constexpr, HALF: tl.constexpr, W0: tl.constexpr, W1: tl.constexpr,
+    CK: tl.constexpr, CK0: tl.constexpr, CK1: tl.constexpr, CV: tl.constexpr, CV0: tl.constexpr, CV1: tl.constexpr,
+    BM: tl.constexpr, ADD: tl.constexpr, WEIGHTED: tl.constexpr, ROTATED: tl.constexpr,
 ):  # fmt: skip
     """BM tokens of one KV head, of k or of v: each is in the spans of the last L // STRIDE compressed tokens that
     begin up to it.
@@ -223,12 +202,12 @@ def _backward(
     if tl.program_id(2) == 0:
         _spread(
             p_dkout, p_weight, p_frequency, p_ka, p_kb, p_dk, o_token, o_last, o_j, o_i, o_count, m_row, H, i_h,
-            L, STRIDE, DK, DK0, DK1, BM, ADD, WEIGHTED, ROTATED, HALF, W0, W1,
+            L, STRIDE, CK, CK0, CK1, BM, ADD, WEIGHTED, ROTATED,
         )  # fmt: skip
     else:
         _spread(
             p_dvout, p_weight, p_frequency, p_va, p_vb, p_dv, o_token, o_last, o_j, o_i, o_count, m_row, H, i_h,
-            L, STRIDE, DV, DV0, DV1, BM, ADD, False, False, HALF, W0, W1,
+            L, STRIDE, CV, CV0, CV1, BM, ADD, False, False,
         )  # fmt: skip
 
 
@@ -256,14 +235,13 @@ def forward(
     k_cmp = k.new_empty(batch, count, heads, k.shape[-1])
     v_cmp = v.new_empty(batch, count, heads, v.shape[-1]) if planes == 2 else k_cmp
     if k_cmp.numel():
-        dims = widths(DK=k.shape[-1], DV=v.shape[-1])
-        fitting = LOADED // (max(dims["DK0"], dims["DV0"]) * k.element_size())
+        fitting = LOADED // (split_dim(max(k.shape[-1], v.shape[-1]))[0] * k.element_size())
         _forward[(cdiv(count, SPANS) * heads, batch, planes)](
             k, v, *_extras(k, rope, weight), k_cmp, v_cmp, ranges.q_lo,
             ranges.q_lo if rope is None else sequence_bounds(tokens, cu_seqlens, k.device).start,
             tokens, count, heads, *k.stride()[:3], *v.stride()[:3],
-            L=config.l, LB=min(next_power_of_2(config.l), fitting), **dims, BM=SPANS, WEIGHTED=weight is not None,
-            ROTATED=rope is not None, **halves(k.shape[-1]), num_warps=1,
+            L=config.l, LB=min(next_power_of_2(config.l), fitting), **_columns(k, v, rope), BM=SPANS,
+            WEIGHTED=weight is not None, ROTATED=rope is not None, num_warps=1,
         )  # fmt: skip
     return k_cmp, v_cmp
 
@@ -291,10 +269,15 @@ def backward(
         _backward[(cdiv(tokens, rows) * heads, batch, planes)](
             dk_cmp, dv_cmp, *_extras(dk, rope, weight), dk, dv, *(others[1] if others else (dk, dv)), dk, dv, ranges.lo,
             owner.start, owner.end, tokens, count, heads, L=config.l, STRIDE=config.d,
-            **widths(DK=dk.shape[-1], DV=dv.shape[-1]), BM=rows, ADD=others is not None, WEIGHTED=weight is not None,
-            ROTATED=rope is not None, **halves(dk.shape[-1]), num_warps=4,
+            **_columns(dk, dv, rope), BM=rows, ADD=others is not None, WEIGHTED=weight is not None,
+            ROTATED=rope is not None, num_warps=4,
         )  # fmt: skip
     return dk, dv
+
+
+def _columns(k: Tensor, v: Tensor, rope: float | None) -> dict[str, int]:
+    """The compile-time arguments that name the columns held at once: of keys that are turned, those of a half."""
+    return widths(CK=k.shape[-1] // (1 if rope is None else 2), CV=v.shape[-1])
 
 
 def _extras(k: Tensor, rope: float | None, weight: Tensor | None) -> tuple[Tensor, Tensor]:

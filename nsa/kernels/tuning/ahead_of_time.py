@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ from triton.runtime.jit import JITFunction
 from nsa.cache import NSACache
 from nsa.compressors import MeanCompressor
 from nsa.config import NSAConfig
+from nsa.contexts import held
 from nsa.device import DTYPES
 from nsa.kernels import backend, combine, rotary
 from nsa.kernels.common.backward_preprocess import backward_preprocess
@@ -78,25 +80,6 @@ class Shape:
     dtype: str
 
 
-class _StandIn:
-    """A driver with one device that can be compiled for and nothing else.
-
-    The device's number names the target, because kernels remember by it what was compiled and for what.
-    """
-
-    def __init__(self, target: GPUTarget) -> None:
-        self._target = target
-
-    def get_current_target(self) -> GPUTarget:
-        return self._target
-
-    def get_current_device(self) -> int:
-        return int(self._target.arch)
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
-
-
 @contextmanager
 def compiling(architecture: str) -> Iterator[list[Any]]:
     """Inside the block every launch compiles for `architecture` and does not run; yields the compiled kernels."""
@@ -123,13 +106,18 @@ def _instead(launch: Callable[..., Any], architecture: str) -> Iterator[None]:
     """`launch` takes the place of every launch, on a machine that seems to have this architecture."""
     run, before = JITFunction.run, dict(vars(driver))
     number = int(architecture.removeprefix("sm_"))
-    driver.set_active(_StandIn(GPUTarget("cuda", number, 32)))
+    target = GPUTarget("cuda", number, 32)
+    # The device's number names the target, because kernels remember by it what was compiled and for what.
+    driver.set_active(
+        SimpleNamespace(
+            get_current_target=lambda: target, get_current_device=lambda: number, get_current_stream=lambda device: 0
+        )
+    )
     JITFunction.run = launch
-    token = lookup.COMPILING_FOR.set(lookup.tiles_of(*divmod(number, 10)))
     try:
-        yield
+        with held(lookup.COMPILING_FOR, lookup.tiles_of(*divmod(number, 10))):
+            yield
     finally:
-        lookup.COMPILING_FOR.reset(token)
         JITFunction.run = run
         vars(driver).update(before)
 

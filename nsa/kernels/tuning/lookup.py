@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nsa.contexts import held
 from nsa.kernels.common.sizes import pad_group
 
 WIDTHS = (64, 128, 192, 256)
@@ -213,26 +214,16 @@ Lookup = tuple[str, str, int]
 """What a launch asked the table for: kernel, key of the general entry, group size."""
 
 
-@dataclass(frozen=True)
-class Trial:
-    """Tiles to take instead of the table's, and what was asked for meanwhile."""
-
-    tiles: Mapping[str, Tile]
-    asked: set[Lookup]
-
-
-TRIAL: ContextVar[Trial | None] = ContextVar("nsa_kernels_trial", default=None)
+TRIAL: ContextVar[tuple[Mapping[str, Tile], set[Lookup]] | None] = ContextVar("nsa_kernels_trial", default=None)
+"""Tiles to take instead of the table's, and what was asked for meanwhile."""
 
 
 @contextmanager
 def trying(tiles: Mapping[str, Tile]) -> Iterator[set[Lookup]]:
     """Inside the block these kernels take these tiles; yields what the launches in it ask the table for."""
-    trial = Trial(tiles, set())
-    token = TRIAL.set(trial)
-    try:
-        yield trial.asked
-    finally:
-        TRIAL.reset(token)
+    asked: set[Lookup] = set()
+    with held(TRIAL, (tiles, asked)):
+        yield asked
 
 
 def config_for(kernel: str, q: Tensor, v: Tensor) -> Tile:
@@ -241,8 +232,7 @@ def config_for(kernel: str, q: Tensor, v: Tensor) -> Tile:
     if architecture is None:
         return INTERPRETED
     dk, dv, group = q.shape[-1], v.shape[-1], q.shape[-2] // v.shape[-2]
-    trial = TRIAL.get()
-    if trial is None:
-        return tile_of(kernel, architecture, dk, dv, group, q.dtype)
-    trial.asked.add((kernel, row_key(dk, dv, q.dtype), group))
-    return trial.tiles.get(kernel) or tile_of(kernel, architecture, dk, dv, group, q.dtype)
+    tiles, asked = TRIAL.get() or ({}, None)
+    if asked is not None:
+        asked.add((kernel, row_key(dk, dv, q.dtype), group))
+    return tiles.get(kernel) or tile_of(kernel, architecture, dk, dv, group, q.dtype)
