@@ -47,8 +47,8 @@ class Command(NamedTuple):
 
 
 class Child(NamedTuple):
-    """A process that returned `code`, and that the Python that started it, in a line of `file`, did not look at; or a
-    `call` that it gave to a pool.
+    """A process that returned `code`, and that the Python that started it, in a line of `file`, did not look at
+    (`child`) or took for 0 (`as 0`); or a `call` that it gave to a pool.
     """
 
     command: str
@@ -56,7 +56,7 @@ class Child(NamedTuple):
     file: str
     line: int
     pid: int
-    call: bool = False
+    how: str = "child"
 
 
 class Seen(NamedTuple):
@@ -83,8 +83,8 @@ def read(folder: Path, command: Command, where: Where, children: Iterable[Child]
     record = ShellRecord(text, where.cwd)
     ends = Ends(processes, record, os.getpid(), command.status)
     entries = list(_entries(record, ends, where))
+    entries += [_of_child(child, where) for child in children if not ends.only_asked(child.pid)]
     lost = [entry for entry in entries if entry["how"] not in ("running", "begins", "eval", "as 0")]
-    lost += [_of_child(child, where) for child in children if not ends.only_asked(child.pid)]
     lost += [
         _of_end(untold, where) for untold in ends.untold() if not ends.inherits(untold.end) or _is_own(untold, where)
     ]
@@ -108,8 +108,8 @@ def _of_child(child: Child, where: Where) -> LostExitCode:
         code=child.code,
         line=child.line,
         file=plain(inside(child.file, where.tree)),
-        how="call" if child.call else "child",
-        ours=child.call or (not _ASKS.search(child.command) and is_ours(child.command, program, where)),
+        how=child.how,
+        ours=child.how == "call" or (not _ASKS.search(child.command) and is_ours(child.command, program, where)),
     )
 
 

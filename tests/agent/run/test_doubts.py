@@ -57,6 +57,9 @@ def reset(): pass
 TIMED = "from time import perf_counter as now\nt = now()\nprint(f'{(now() - t) * 1e3:.5f} ms')\n"
 ABSENT = "ModuleNotFoundError: No module named 'no_such_compiler'"
 PARSES = "import argparse as a\np = a.ArgumentParser(add_help=False)\np.add_argument('--n')\n"
+CODES = "import subprocess as s, sys\nchild = [sys.executable, 'fails.py']\n"
+CODES += "codes = [s.call(c) for c in (child, ['true'])]\nprint(codes)\n"
+AS_0 = "python fails.py returned 3, which its script takes for 0"
 UNREAD = "is set, and the tree's code, which asks for others of KERN_, does not name it"
 FILES = {
     "forked/conftest.py": FORKS,
@@ -119,6 +122,13 @@ FILES = {
     "of_before.py": "import os\nprint(open(os.environ['NSA_POD_ARTIFACTS'] + '/said').read())\n",
     "fails.py": "import sys\nsys.exit(3)\n",
     "fails.sh": "exit 4\n",
+    "sums.py": f"{CODES}sys.exit(min(codes))\n",
+    "adds.py": f"{CODES}assert max(codes) == 3\n",
+    "above.py": "import os, sys\nif os.system('python fails.py') >> 8 > 7: sys.exit(1)\nprint(1)\n",
+    "tolerates.py": "import os, sys\nif os.system('python fails.py') >> 8 not in (0, 3): sys.exit(1)\nprint(1)\n",
+    "finds.py": "import os, sys\nif os.system('grep nothing fails.py') >> 8 > 1: sys.exit(1)\nprint(1)\n",
+    "by_words.py": "import subprocess as s, sys\nr = s.run(['python', 'fails.py'], capture_output=True, text=True)\n"
+    "if r.returncode < 0: sys.exit(1)\nassert not r.stdout\nprint(1)\n",
     "acts.py": "import webbrowser as w\nassert not w.GenericBrowser(['python', '%s']).open('fails.py')\nprint(1)\n",
     "by_library.py": "import sys, webbrowser as w\nprint(w.GenericBrowser([sys.argv[1], '%s']).open(sys.argv[2]))\n",
 }
@@ -181,6 +191,12 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         stage("skipped", "-c", "print('CUDA is not available, skipping')"),
         stage("told", "by_library.py", "python", "fails.py"),
         stage("acted_on", "acts.py"),
+        stage("summed", "sums.py"),
+        stage("added", "adds.py"),
+        stage("above", "above.py"),
+        stage("tolerated", "tolerates.py"),
+        stage("found_none", "finds.py"),
+        stage("by_words", "by_words.py"),
         stage("told_shell", "by_library.py", "bash", "fails.sh"),
     ]
     project.commit(
@@ -214,7 +230,7 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "makes_words": ["make ran nothing that does more than to say something"],
         "makes": [],
         "copies": [],
-        "late_only": ["python fails.py returned 3, which its script takes for 0"],
+        "late_only": [AS_0],
         "by_case": [],
         "renamed": [f"KERN_USE_FAST {UNREAD}"],
         "renamed_in_lines": [f"KERN_FAST {UNREAD}"],
@@ -239,12 +255,18 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "skipped": ["it ended with 0, and says no more than 'CUDA is not available, skipping'"],
         "told": ["python fails.py returned 3, and webbrowser went on"],
         "acted_on": [],
+        "summed": [f"{AS_0} (sums.py line 3)"],
+        "added": [],
+        "above": [f"{AS_0} (above.py line 2)"],
+        "tolerated": [],
+        "found_none": [],
+        "by_words": [],
         "told_shell": ["bash fails.sh returned 4, and webbrowser went on"],
     }
     assert outcome.stage("traced")["tests"]["never_ran"]["count"] == 0
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 28 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 30 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )
