@@ -114,15 +114,14 @@ class Status:
             return True
         ends = _exit_of(statement)
         if ends is not None:
-            given, zero = map(_as_exit_code, self._come_to(ends, node, pair))
-            return given == zero
+            return not any(map(_as_exit_code, self._come_to(ends, node, pair)))
         if self._only_says(statement):
             return not self._program.is_worked_with(node, statement)
         if isinstance(statement, (ast.If, ast.While, ast.Assert)):
             asked = self._come_to(statement.test, node, pair)
-            if isinstance(statement, ast.Assert):
-                return asked.is_one and bool(asked.given)
-            return asked.is_one or (isinstance(statement, ast.If) and self._branches_to_the_same(statement, node, pair))
+            if asked.is_one:
+                return _goes_on(statement, bool(asked.given))
+            return isinstance(statement, ast.If) and self._branches_to_the_same(statement, node, pair)
         if isinstance(statement, ast.Return) and statement.value is not None:
             return self._is_handed_on(statement, self._come_to(statement.value, node, pair))
         if isinstance(statement, ast.For):
@@ -309,6 +308,14 @@ def _exit_of(statement: ast.stmt) -> ast.expr | None:
         return None
     call = statement.exc if isinstance(statement, ast.Raise) else statement.value
     return call.args[0] if isinstance(call, ast.Call) and called(call) in _EXITS and call.args else None
+
+
+def _goes_on(statement: ast.If | ast.While | ast.Assert, holds: bool) -> bool:
+    """Whether a program that has ended with 0 can have come to this answer."""
+    if isinstance(statement, ast.Assert):
+        return holds
+    taken = statement.body if holds else statement.orelse
+    return not any(isinstance(inner, ast.Raise) or called(inner) in _EXITS for inner in walked(*taken))
 
 
 def _as_exit_code(value: Any) -> int:

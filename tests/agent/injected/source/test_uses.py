@@ -179,6 +179,8 @@ AS_0 = [
 ]
 NOT_AS_0 = [
     *(source for source in USED),
+    "bad = [n for n in (1, 2) if status()]\nif len(bad) != 2: exit(1)",  # where both are to fail
+    "bad = [n for n in (1, 2) if status()]\nexit(0 if len(bad) == 2 else 1)",
     "bad = {n for n in (1, 2) if status()}\nif bad != {2}: exit(1)",
     "bad = {}\nfor n in open('/dev/null'): bad[n] = 1\nfor n in open('/proc/self/stat'): bad[n] = status()\n"
     "if 2 in bad: exit(1)",
