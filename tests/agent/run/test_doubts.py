@@ -86,10 +86,21 @@ FILES = {
     "suppresses.py": "from contextlib import suppress\nwith suppress(Exception):\n    assert 1 > 2\nprint(1)\n",
     "beside.py": "from contextlib import ExitStack, suppress\nwith ExitStack(), suppress(AssertionError):\n"
     "    assert 1 > 2\nprint(1)\n",
+    "lets_none_out.py": "class Quiet:\n    def __enter__(self): return self\n    def __exit__(self, *a): return True\n"
+    "with Quiet():\n    assert 1 > 2\nprint(1)\n",
+    "asks_it.py": "class Counts:\n    n = 0\n    def __enter__(self): return self\n"
+    "    def __exit__(self, kind, *_): self.n += kind is not None; return True\n"
+    "bad = Counts()\nwith bad: assert 1 > 2\nassert bad.n == 1\nprint(1)\n",
+    "tries_again.py": "import threading\nlock = threading.Lock()\nfor i in range(3):\n    try:\n"
+    "        with lock: assert i == 2\n    except AssertionError: continue\n    else: break\n"
+    "else: raise SystemExit(1)\nprint(1)\n",
     "expects.py": "from contextlib import suppress\nwith suppress(KeyError): print({}[1])\nprint(1)\n",
     "repeated/test_it.py": "import pytest\n@pytest.mark.parametrize('kind', ['a', 'b'])\n"
     "def test_a(kind): assert len('a') == 1\n",
     "passes_over.py": f"{PARSES}args, _ = p.parse_known_args()\nprint(args.n)\n",
+    "is_given_argv.py": f"{PARSES}import sys\nprint(sys.argv)\nargs, _ = p.parse_known_args(sys.argv[1:])\nprint(1)\n",
+    "looks_itself.py": f"{PARSES}import sys\nargs, _ = p.parse_known_args()\n"
+    "if '--m=2' not in sys.argv: sys.exit(1)\nprint(1)\n",
     "parses_twice.py": f"{PARSES}args, _ = p.parse_known_args()\nq = a.ArgumentParser(parents=[p], add_help=False)\n"
     "q.add_argument('--m')\nprint(q.parse_args().n)\n",
     "hands_on.py": f"{PARSES}args, rest = p.parse_known_args()\nimport subprocess as s, sys\n"
@@ -153,10 +164,15 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         stage("caught", "catches.py"),
         stage("suppressed", "suppresses.py"),
         stage("suppressed_beside", "beside.py"),
+        stage("let_none_out", "lets_none_out.py"),
+        stage("asked_for", "asks_it.py"),
+        stage("tried_again", "tries_again.py"),
         stage("expected", "expects.py"),
         stage("repeated", "-m", "pytest", "repeated", expect={"tests": {"min_passed": 2}}),
         stage("passed_over", "passes_over.py", "--n", "1", "--m=2"),
         stage("all_known", "passes_over.py", "--n", "1"),
+        stage("given_argv", "is_given_argv.py", "--m=2"),
+        stage("looked_itself", "looks_itself.py", "--m=2"),
         stage("parsed_twice", "parses_twice.py", "--n", "1", "--m=2"),
         stage("handed_on", "hands_on.py", "--m=2"),
         stage("runs_nothing", "-m", "tox"),
@@ -217,10 +233,15 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "caught": ["an AssertionError was caught, and nothing depends on it (catches.py line 3)"],
         "suppressed": ["an AssertionError was caught, and nothing depends on it (suppresses.py line 2)"],
         "suppressed_beside": ["an AssertionError was caught, and nothing depends on it (beside.py line 2)"],
+        "let_none_out": ["an AssertionError was caught, and nothing depends on it (lets_none_out.py line 4)"],
+        "asked_for": [],
+        "tried_again": [],
         "expected": [],
         "repeated": ["2 cases of repeated/test_it.py::test_a are 1: it does not use its parameter kind"],
         "passed_over": ["--m=2 is no option that it knows, and was passed over (passes_over.py line 4)"],
         "all_known": [],
+        "given_argv": ["--m=2 is no option that it knows, and was passed over (is_given_argv.py line 6)"],
+        "looked_itself": [],
         "parsed_twice": [],
         "handed_on": [],
         "runs_nothing": ["tox ran nothing"],
@@ -267,6 +288,6 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 30 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 32 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )
