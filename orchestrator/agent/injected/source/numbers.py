@@ -55,7 +55,10 @@ class _Pair(NamedTuple):
 
     @property
     def is_one(self) -> bool:
-        return type(self.given) is type(self.zero) and bool(self.given == self.zero)
+        try:
+            return type(self.given) is type(self.zero) and bool(self.given == self.zero)
+        except _Unknown:  # of what is kept beside a status
+            return False
 
 
 class _Other:
@@ -315,7 +318,7 @@ def _goes_on(statement: ast.If | ast.While | ast.Assert, holds: bool) -> bool:
     if isinstance(statement, ast.Assert):
         return holds
     taken = statement.body if holds else statement.orelse
-    return not any(isinstance(inner, ast.Raise) or called(inner) in _EXITS for inner in walked(*taken))
+    return not any(isinstance(s, ast.Raise) or called(getattr(s, "value", None)) in _EXITS for s in taken)
 
 
 def _as_exit_code(value: Any) -> int:

@@ -191,8 +191,14 @@ class Program:
         return any((called(node) or name_of(node)) in _ENDINGS for node in made)
 
     def _leaves_out(self, statement: ast.If, seen: set[str]) -> bool:
-        """Whether it goes on to the next turn of a loop, or ends that, past what sets something that others need."""
-        jumps = any(isinstance(s, (ast.Break, ast.Continue)) for s in (*statement.body, *statement.orelse))
+        """Whether it goes on to the next turn of a loop, or ends that, past what sets something that others need, or
+        past an `else` of the loop that does something.
+        """
+        inside = (*statement.body, *statement.orelse)
+        jumps = any(isinstance(s, (ast.Break, ast.Continue)) for s in inside)
+        around = next((above for _, above in self.around(statement) if isinstance(above, LOOPS)), None)
+        if around is not None and any(isinstance(s, ast.Break) for s in inside) and self.reacts(around.orelse, seen):
+            return True
         block = self.block_of(statement) if jumps else []
         rest = block[block.index(statement) + 1 :] if jumps else []
         loop = self._above.get(statement)

@@ -43,6 +43,7 @@ USED = [
     "n = 8\nwhile n:\n    if status() == 0: break\n    n //= 2\nassert n == 0",
     "rows = []\nfor x in (1, 2):\n    if status(): continue\n    rows.append(x)\nassert not rows",
     "[act(status()) for _ in range(2)]",
+    "for x in (1, 2):\n    if status() == 0:\n        print(x)\n        break\nelse: exit('none')",
     "for x in (1, 2):\n    code = status()\n    if not code: break\nraise SystemExit(code)",
     "worst = 0\nfor x in (1, 2):\n    code = status()\n    worst = max(worst, code)\nassert worst",
 ]
@@ -75,6 +76,7 @@ NOT_USED = [
     "n = 0\nwhile n < 3:\n    if status() == 0: break\n    n += 1\nprint(n)",
     "for x in (1, 2):\n    if status(): continue\n    act(x)",
     "[status() for _ in range(2)]",
+    "for x in (1, 2):\n    if status() == 0:\n        print(x)\n        break\nelse: print('none')",
     "import json\ncodes = {'a': status()}\nprint(json.dumps(codes))",
     "def show(d):\n    for x in d: print(x)\nshow([status()])",
     "def f():\n    if status(): return None\n    return 1\nprint(f())",
@@ -171,6 +173,9 @@ AS_0 = [
     "for code in [status() for _ in range(2)]:\n    if code > 1: exit(code)",
     "if status() < 0: raise ValueError",
     "raise SystemExit(status() // 2)",
+    "code = status()\nif code == 7: exit(1)\nelif code == 9: exit(2)",
+    "rows = [(x, status()) for x in (1, 2)]\nif all(code for _, code in rows): exit(1)",
+    "todo = [3, 4]\nn = 0\nwhile todo:\n    todo.pop()\n    if status() > 3: n += 1\nexit(n)",
     "def run(c): return status()\ncs = [str(1), str(2)]\nbad = [c for c in cs if run(c)]\n"
     "if len(bad) == len(cs): exit(1)",
     "def main():\n    codes = {}\n    for c in [str(1)]: codes[c[0]] = status()\n"
