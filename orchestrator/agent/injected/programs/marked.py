@@ -221,7 +221,7 @@ def _tried_again(nodes: Iterable[ast.AST]) -> Iterator[ast.Try]:
 
 def _may_swallow(nodes: Sequence[ast.AST]) -> Iterator[ast.With]:
     """Statements whose managers may let no failed assertion through, and are not asked about that later."""
-    managers = [item.context_expr for node in nodes if isinstance(node, ast.With) for item in node.items]
+    managers = {item.context_expr for node in nodes if isinstance(node, ast.With) for item in node.items}
     asked = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n not in managers}
     for node in nodes:
         if isinstance(node, ast.With) and not expects(node):

@@ -181,12 +181,12 @@ class Status:
         return all(self._is_same(n, pair) for n in read if n not in within)
 
     def _is_handed_on(self, statement: ast.stmt, pair: _Pair) -> bool:
-        """Of what a function returns: whether its callers depend on it, who are all known."""
+        """Of what a function returns: whether its callers depend on it, who are all known of the program itself."""
         name = getattr(self._program.function_of(statement), "name", "")
         self._ways.add(f"{name}()")
         calls = [n for n in self._program.nodes if isinstance(n, ast.Call) and called(n) == name]
         named = [n for n in self._program.nodes if isinstance(n, (ast.Name, ast.Attribute)) and name_of(n) == name]
-        are_all = bool(calls) and len(named) == len(calls)
+        are_all = self._program.is_main and bool(calls) and len(named) == len(calls)
         return pair.is_one or (are_all and all(self._is_same(call, pair) for call in calls))
 
     def _goes_over_the_same(self, statement: ast.For, pair: _Pair) -> bool:

@@ -111,7 +111,7 @@ class Program:
 
     def __init__(self, module: ast.Module, nodes: Sequence[ast.AST], *, is_main: bool = False) -> None:
         """`nodes` are all of the module's."""
-        self._is_main = is_main
+        self.is_main = is_main
         self.nodes = nodes
         self._above = {below: node for node in self.nodes for below in ast.iter_child_nodes(node)}
         self._functions = {node.name: node for node in self.nodes if isinstance(node, FUNCTIONS)}
@@ -356,7 +356,7 @@ class Program:
         if not isinstance(target, (ast.Name, ast.Attribute)):
             return True
         is_attribute = isinstance(target, ast.Attribute)
-        if is_attribute and not self._is_main:
+        if is_attribute and not self.is_main:
             return True  # of an object, whoever has it
         name = name_of(target)
         if name in seen or self._is_set_anew(name, place):

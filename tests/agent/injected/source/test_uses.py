@@ -203,7 +203,8 @@ NOT_AS_0 = [
 
 
 @pytest.mark.parametrize(("source", "same"), [*((s, True) for s in AS_0), *((s, False) for s in NOT_AS_0)])
-def test_what_a_1_is_taken_for(tmp_path: Path, source: str, same: bool) -> None:
+def test_what_a_1_is_taken_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, same: bool) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "program.py"), raising=False)
     assert asked(tmp_path, source, lambda frame: uses.takes_for_0(frame, 1)) is same
 
 
@@ -211,3 +212,7 @@ def test_what_a_1_is_taken_for(tmp_path: Path, source: str, same: bool) -> None:
 def test_a_code_that_was_chosen_is_tolerated_by_its_number(tmp_path: Path, code: int, same: bool) -> None:
     source = "FINE = (0, 5)\ncode = status()\nif code not in FINE and code > 9: exit(1)"
     assert asked(tmp_path, source, lambda frame: uses.takes_for_0(frame, code)) is same
+
+
+def test_who_calls_a_function_of_a_module_is_not_known(tmp_path: Path) -> None:
+    assert not asked(tmp_path, "def run(x): return status()\nexit(min(run(1), 0))", lambda f: uses.takes_for_0(f, 1))
