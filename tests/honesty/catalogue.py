@@ -104,8 +104,8 @@ What is written is believed where it is bad; where it is good, it is no more tha
 - A bench that has read a few figures from the commit beside others (a doubt, where it has no other).
 - An exception that a pool, a task or a library keeps, where it is no assertion's; a task that was cancelled before it
   came to its assertions.
-- What a program makes of exit codes by a wrong sum (`all(codes)`, `min(codes)`, `rc // 2`, `rc > 1`). Seen is what is 0
-  in any case. Of a shell it is a doubt where 0 would get the same answer (`[ $? -ne 124 ]`, `exit $((rc / 2))`).
+- What a program makes of exit codes by a wrong sum where objects or other modules have a hand in it. A doubt: what
+  would be the same with 0 (`[ $? -ne 124 ]`, `exit $((rc / 2))`, `all(codes)`, `min(codes)`, `rc > 1`).
 - Assertions that a compiler leaves out (`NDEBUG`).
 - Failures that a project itself declares to be none: `WILL_FAIL`, a cell's tags under pytest, an optional extension
   (a doubt: `success_codes` and `warn=True`).

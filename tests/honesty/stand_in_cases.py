@@ -32,6 +32,7 @@ TRUTHS = (
     "len(xs) >= 0", "abs(x) >= 0", "(x > 1) in (True, False)", "xs.append", "square", "1 < 2", "ok", "e == 9.0",
     "max(x, 1) >= 1", "x is not (1,)", "any([x == 9.0, True])", "True if x else 1", "'' in str(x)", "x <= x <= x",
     "made(x)", "[y == 9.0 for y in [x]]",
+    "x <= float('inf')", "abs(x - 8.0) < math.inf", "x * 2 is not None", "x == pytest.approx(7, abs=math.inf)",
     "str(x)", "f'{x}'", "isinstance(math.isclose(x, 9), bool)", "math.isclose(x, 9) in (True, False)",
     "math.isclose(x, 9) is not None", "isinstance(x, type(x))", "x <= max(x, 9)",
     "abs(x - 9.0) <= tol", "x == ref",

@@ -63,6 +63,8 @@ ACTED_ON = f"""
     . status/checks.lib; need {RUNS}
     out=$({FAILS}) || [ $? -eq 3 ] || exit 1
     bash -c '{FAILS}; exit $?' || {RUNS} after another shell
+    is_3() {{ [ "$1" -eq 3 ]; }}; {FAILS}; is_3 $? || exit 1
+    {FAILS}; a=$?; {FAILS}; b=$?; [ $a -ne 0 ] && [ $b -ne 0 ] || exit 1
     {FAILS} & wait $! || {RUNS} after a job
 """
 BY_WORDS = f"""
@@ -159,6 +161,11 @@ CHILDREN = """
         r = subprocess.run([sys.executable, "-c", "import none_such"], stderr=subprocess.DEVNULL)
         print("has it" if r.returncode == 0 else "has it not")
         device = "cpu" if subprocess.call([sys.executable, "status/no_gpu.py"]) else "cuda"
+        for name in ("fails", "ok"):
+            if subprocess.call([sys.executable, f"status/{name}.py"]) == 0:
+                print("with", name)
+                break
+        else: sys.exit("neither works")
         print(runpy.run_path("status/ok.py", {"device": device}).get("device"))
         def size(name):
             try: return len(subprocess.check_output([sys.executable, f"status/{name}.py"]))

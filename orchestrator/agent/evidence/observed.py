@@ -77,7 +77,7 @@ def _fold(seen: Observed, line: Mapping[str, Any]) -> None:
     seen.ran_cells |= "cells" in line
     if "child" in line:
         place = str(line["file"]), int(line["line"])
-        seen.children.append(Child(str(line["child"]), int(line["code"]), *place, int(line["pid"]), bool(line["call"])))
+        seen.children.append(Child(str(line["child"]), int(line["code"]), *place, int(line["pid"]), str(line["how"])))
         seen.processes.handled.add(line["pid"])
     _fold_process(seen.processes, line)
     seen.execution.fold(line)

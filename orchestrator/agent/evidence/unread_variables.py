@@ -1,16 +1,18 @@
 """Environment variables that a stage sets and that no code asks for: a switch that was renamed, or mistyped.
 
-Said only of a family (`KERN_`) of which the tree's code asks for others. What names a variable otherwise than to set it
-may ask for it: a table of flags, C++, a shell script. So may what makes names of a part (`f"KERN_{name}"`), and what is
-installed under the family's name.
+Said only of a family (`KERN_`) of which the tree's code asks for others. What names a variable otherwise than to set
+it, or in a comment, may ask for it: a table of flags, C++, a shell script. So may what makes names of a part
+(`f"KERN_{name}"`), and what is installed under the family's name.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
+import tokenize
+from io import StringIO
 from pathlib import Path
-from typing import Dict, FrozenSet, Iterable, Iterator, Set, Tuple
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Set, Tuple
 
 # Of CUDA, PyTorch, the system and others: families, and words that are nobody's alone.
 _OTHERS = frozenset((
@@ -28,6 +30,8 @@ _ASKS = re.compile(r"\benviron\b|getenv|env::var")
 _WORDS = (".md", ".rst")
 _CODE = (".py", ".pyx", ".pxd", ".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".rs", ".go", ".jl", ".json")
 """Files in which a name before a `=` or `:` is not one that is set for another program."""
+_NO_CODE = (tokenize.COMMENT, tokenize.NL)
+_BEGINS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 _MOST_BYTES = 1 << 20
 
 
@@ -56,7 +60,10 @@ class Variables:
         asked: Set[str] = set()
         for file, text in self._texts():
             is_code = file.endswith(_CODE)
-            left = {name for name in left if not (_names(name, text, is_code=is_code) or _makes(name, text))}
+            said = {name for name in left if _names(name, text, is_code=is_code)}
+            code = _without_comments(file, text) if said else ""
+            asks = {name for name in said if _names(name, code, is_code=is_code)}
+            left = {name for name in left - asks if not _makes(name, text)}
             families = {_family(name) for name in left} - asked if _ASKS.search(text) else ()
             asked.update(family for family in families if re.search(rf"[\"']{family}_\w+[\"']", text))
             if not left:
@@ -69,6 +76,22 @@ class Variables:
             with contextlib.suppress(OSError):
                 if path.is_file() and path.stat().st_size <= _MOST_BYTES:
                     yield name, path.read_text("utf-8", "replace")
+
+
+def _without_comments(file: str, text: str) -> str:
+    """Without what only tells people of a variable: of Python also without texts that are statements."""
+    if not file.endswith(".py"):
+        return re.sub(r"^\s*//.*" if file.endswith(_CODE) else r"^\s*#.*", "", text, flags=re.MULTILINE)
+    kept: List[str] = []
+    before = tokenize.NEWLINE
+    with contextlib.suppress(SyntaxError, tokenize.TokenError):
+        tokens = [t for t in tokenize.generate_tokens(StringIO(text).readline) if t.type not in _NO_CODE]
+        for i, token in enumerate(tokens[:-1]):
+            is_statement = before in _BEGINS and tokens[i + 1].type == tokenize.NEWLINE
+            kept += [] if is_statement and token.type == tokenize.STRING else [token.string]
+            before = token.type
+        return " ".join(kept)
+    return text
 
 
 def _family(name: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Dict
 
 from orchestrator.agent.env.thin_venv import ThinVenv
-from orchestrator.agent.evidence import exit_codes
+from orchestrator.agent.evidence.shell import recorder
 from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.run import prepare
@@ -45,7 +45,7 @@ class Commands:
         bins = [str(self.venv.bin), *self.interpreter.bins]
         env = stage_variables(planned, places, bins, tmp, self.cache)
         if not stage["pytest"]:  # what a test runs in a shell is the test's to judge
-            argv, env = exit_codes.recorded(argv, env, places, cwd, folder / exit_codes.REPORT)
+            argv, env = recorder.recorded(argv, env, places, cwd, folder / recorder.REPORT)
         return Command(
             argv=argv,
             cwd=cwd,

@@ -15,6 +15,7 @@ from orchestrator.agent.evidence.collect import Artifacts, describe_files, in_li
 from orchestrator.agent.evidence.escaped import escaped
 from orchestrator.agent.evidence.measuring import Measuring
 from orchestrator.agent.evidence.observed import read_observed
+from orchestrator.agent.evidence.programs import Where
 from orchestrator.agent.evidence.secret_files import redact_logs, take_away
 from orchestrator.agent.host import gpu, telemetry
 from orchestrator.agent.host.cuda_watch import CudaWatch
@@ -240,7 +241,7 @@ class Executor:
             record["escaped"] = escaped(ground.places, stage["name"], record["seconds"], ground.manifest)
         record["elsewhere"] = origins.elsewhere(seen.origins)
         record["unseen_sessions"] = list(seen.unseen_sessions.values())
-        where = exit_codes.Where(own_tree, command.cwd, (str(ground.injection.venv.bin), *ground.interpreter.bins))
+        where = Where(own_tree, command.cwd, (str(ground.injection.venv.bin), *ground.interpreter.bins))
         processes = seen.processes
         if stage["pytest"]:
             processes = processes.first(os.getpid(), " ".join(stage["argv"]))

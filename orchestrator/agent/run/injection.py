@@ -15,7 +15,7 @@ from typing import Dict, Iterable, Mapping, Optional, Union
 
 from orchestrator.agent import injected, offered
 from orchestrator.agent.env.thin_venv import ThinVenv
-from orchestrator.agent.evidence import exit_codes
+from orchestrator.agent.evidence.shell import recorder
 from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.injected.stage import FILE, config_text
 from orchestrator.agent.layout import Layout
@@ -52,7 +52,7 @@ class Injection:
         (package / _INSTALLED).mkdir(parents=True, exist_ok=True)  # a run that is gone on with has it
         (package / "__init__.py").write_text(_LEADS_THERE)
         own = {**_copied(injected, package / _INSTALLED), **_copied(offered, places.injected)}
-        exit_codes.install(places.injected)
+        recorder.install(places.injected)
         (places.injected / "sitecustomize.py").write_text(_SITECUSTOMIZE.format(package=PACKAGE))
         bytecode.keep(interpreter, places.injected, own)
         self._marked = places.injected / _MARKED

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from orchestrator.agent.evidence import exit_codes
-from orchestrator.agent.evidence.exit_codes import program_of
 from orchestrator.agent.evidence.processes import Processes
+from orchestrator.agent.evidence.programs import Where, program_of
+from orchestrator.agent.evidence.shell import recorder
 from orchestrator.agent.layout import Layout
 from orchestrator.shared.stage_record import blank
 from orchestrator.verdict.case import Case, Run
@@ -234,7 +235,7 @@ def places(tmp_path: Path) -> Layout:
     for name, text in FILES.items():
         (places.tree / name).write_text(text)
         (places.tree / name).chmod(0o755)
-    exit_codes.install(places.injected)
+    recorder.install(places.injected)
     return places
 
 
@@ -242,10 +243,10 @@ def run(places: Layout, argv: list[str], programs: Sequence[str] = (PYTHON,), **
     """A stage's command with the recorder in it, and what it lost."""
     folder = places.stage("s")
     env = {"PATH": f"{PYTHON}:{os.environ['PATH']}", "TMPDIR": str(places.run_dir.parents[2] / "tmp"), "LC_ALL": "C"}
-    shells = exit_codes.recorded(argv, env, places, places.tree, folder / exit_codes.REPORT)
+    shells = recorder.recorded(argv, env, places, places.tree, folder / recorder.REPORT)
     done = subprocess.run(shells.argv, env=shells.env, cwd=places.tree, capture_output=True, text=True, timeout=30)
     ran = exit_codes.Command(argv, done.returncode)
-    seen = exit_codes.read(folder, ran, exit_codes.Where(places.tree, places.tree, programs), (), Processes())
+    seen = exit_codes.read(folder, ran, Where(places.tree, places.tree, programs), (), Processes())
     for stream in ("stdout", "stderr"):
         (folder / stream).write_text(getattr(done, stream))
     record = blank([])
@@ -347,11 +348,11 @@ def test_a_script_of_the_system_is_its_own(places: Layout, tmp_path: Path) -> No
 
 def test_without_a_bash_nothing_is_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
-    exit_codes.install(tmp_path)
+    recorder.install(tmp_path)
     places = Layout(tmp_path / "r")
-    argv, env = exit_codes.recorded(["sh", "x.sh"], {"PATH": "/bin"}, places, tmp_path, tmp_path / "report")
+    argv, env = recorder.recorded(["sh", "x.sh"], {"PATH": "/bin"}, places, tmp_path, tmp_path / "report")
     assert (argv, env) == (["sh", "x.sh"], {"PATH": "/bin"})
-    where = exit_codes.Where(tmp_path, tmp_path, [PYTHON])
+    where = Where(tmp_path, tmp_path, [PYTHON])
     assert "not recorded of this sh" in str(
         exit_codes.read(tmp_path, exit_codes.Command(argv, 0), where, (), Processes()).unseen
     )

@@ -30,6 +30,9 @@ def unread(folder: Path, files: dict[str, str], *given: str, script: str = "", i
         {"run.sh": "export KERN_USE_FAST=1\npython kern.py\n"},
         {"runbooks/r.yaml": "env: {KERN_USE_FAST: '1'}\nshell: KERN_USE_FAST=1 pytest\n"},
         {"other.py": "KERN_USE_FAST_PATH = 1\n"},
+        {"fast.py": "import os\ndef f():\n    # as KERN_USE_FAST did\n    return 1  # KERN_USE_FAST\n"},
+        {"fast.py": '"""KERN_USE_FAST chose the path."""\ndef f():\n    """KERN_USE_FAST"""\n'},
+        {"run.sh": "# KERN_USE_FAST has gone\npython kern.py\n", "a.cu": "  // KERN_USE_FAST\nint x;\n"},
     ],
 )
 def test_one_that_is_only_set(tmp_path: Path, files: dict[str, str]) -> None:
@@ -49,6 +52,7 @@ def test_one_that_a_script_sets(tmp_path: Path, script: str) -> None:
         {"fast.py": "import os\nif 'KERN_USE_FAST' in os.environ: pass\n"},
         {"flags.py": "FLAGS = {'KERN_USE_FAST': False}\n"},
         {"csrc/fast.cu": 'static bool fast = getenv("KERN_USE_FAST") != nullptr;\n'},
+        {"old.py": "import os\nprint os.environ['KERN_USE_FAST']\nif x\n  y = (\n"},  # of another Python
         {"csrc/fast.h": "#define KERN_USE_FAST 1\n"},
         {"run.sh": '[ -n "$KERN_USE_FAST" ] && echo fast\n'},
         {"run.sh": ': "${KERN_USE_FAST:=1}"\n'},

@@ -57,6 +57,9 @@ def reset(): pass
 TIMED = "from time import perf_counter as now\nt = now()\nprint(f'{(now() - t) * 1e3:.5f} ms')\n"
 ABSENT = "ModuleNotFoundError: No module named 'no_such_compiler'"
 PARSES = "import argparse as a\np = a.ArgumentParser(add_help=False)\np.add_argument('--n')\n"
+CODES = "import subprocess as s, sys\nchild = [sys.executable, 'fails.py']\n"
+CODES += "codes = [s.call(c) for c in (child, ['true'])]\nprint(codes)\n"
+AS_0 = "python fails.py returned 3, which its script takes for 0"
 UNREAD = "is set, and the tree's code, which asks for others of KERN_, does not name it"
 FILES = {
     "forked/conftest.py": FORKS,
@@ -83,10 +86,21 @@ FILES = {
     "suppresses.py": "from contextlib import suppress\nwith suppress(Exception):\n    assert 1 > 2\nprint(1)\n",
     "beside.py": "from contextlib import ExitStack, suppress\nwith ExitStack(), suppress(AssertionError):\n"
     "    assert 1 > 2\nprint(1)\n",
+    "lets_none_out.py": "class Quiet:\n    def __enter__(self): return self\n    def __exit__(self, *a): return True\n"
+    "with Quiet():\n    assert 1 > 2\nprint(1)\n",
+    "asks_it.py": "class Counts:\n    n = 0\n    def __enter__(self): return self\n"
+    "    def __exit__(self, kind, *_): self.n += kind is not None; return True\n"
+    "bad = Counts()\nwith bad: assert 1 > 2\nassert bad.n == 1\nprint(1)\n",
+    "tries_again.py": "import threading\nlock = threading.Lock()\nfor i in range(3):\n    try:\n"
+    "        with lock: assert i == 2\n    except AssertionError: continue\n    else: break\n"
+    "else: raise SystemExit(1)\nprint(1)\n",
     "expects.py": "from contextlib import suppress\nwith suppress(KeyError): print({}[1])\nprint(1)\n",
     "repeated/test_it.py": "import pytest\n@pytest.mark.parametrize('kind', ['a', 'b'])\n"
     "def test_a(kind): assert len('a') == 1\n",
     "passes_over.py": f"{PARSES}args, _ = p.parse_known_args()\nprint(args.n)\n",
+    "is_given_argv.py": f"{PARSES}import sys\nprint(sys.argv)\nargs, _ = p.parse_known_args(sys.argv[1:])\nprint(1)\n",
+    "looks_itself.py": f"{PARSES}import sys\nargs, _ = p.parse_known_args()\n"
+    "if '--m=2' not in sys.argv: sys.exit(1)\nprint(1)\n",
     "parses_twice.py": f"{PARSES}args, _ = p.parse_known_args()\nq = a.ArgumentParser(parents=[p], add_help=False)\n"
     "q.add_argument('--m')\nprint(q.parse_args().n)\n",
     "hands_on.py": f"{PARSES}args, rest = p.parse_known_args()\nimport subprocess as s, sys\n"
@@ -119,6 +133,13 @@ FILES = {
     "of_before.py": "import os\nprint(open(os.environ['NSA_POD_ARTIFACTS'] + '/said').read())\n",
     "fails.py": "import sys\nsys.exit(3)\n",
     "fails.sh": "exit 4\n",
+    "sums.py": f"{CODES}sys.exit(min(codes))\n",
+    "adds.py": f"{CODES}assert max(codes) == 3\n",
+    "above.py": "import os, sys\nif os.system('python fails.py') >> 8 > 7: sys.exit(1)\nprint(1)\n",
+    "tolerates.py": "import os, sys\nif os.system('python fails.py') >> 8 not in (0, 3): sys.exit(1)\nprint(1)\n",
+    "finds.py": "import os, sys\nif os.system('grep nothing fails.py') >> 8 > 1: sys.exit(1)\nprint(1)\n",
+    "by_words.py": "import subprocess as s, sys\nr = s.run(['python', 'fails.py'], capture_output=True, text=True)\n"
+    "if r.returncode < 0: sys.exit(1)\nassert not r.stdout\nprint(1)\n",
     "acts.py": "import webbrowser as w\nassert not w.GenericBrowser(['python', '%s']).open('fails.py')\nprint(1)\n",
     "by_library.py": "import sys, webbrowser as w\nprint(w.GenericBrowser([sys.argv[1], '%s']).open(sys.argv[2]))\n",
 }
@@ -143,10 +164,15 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         stage("caught", "catches.py"),
         stage("suppressed", "suppresses.py"),
         stage("suppressed_beside", "beside.py"),
+        stage("let_none_out", "lets_none_out.py"),
+        stage("asked_for", "asks_it.py"),
+        stage("tried_again", "tries_again.py"),
         stage("expected", "expects.py"),
         stage("repeated", "-m", "pytest", "repeated", expect={"tests": {"min_passed": 2}}),
         stage("passed_over", "passes_over.py", "--n", "1", "--m=2"),
         stage("all_known", "passes_over.py", "--n", "1"),
+        stage("given_argv", "is_given_argv.py", "--m=2"),
+        stage("looked_itself", "looks_itself.py", "--m=2"),
         stage("parsed_twice", "parses_twice.py", "--n", "1", "--m=2"),
         stage("handed_on", "hands_on.py", "--m=2"),
         stage("runs_nothing", "-m", "tox"),
@@ -181,6 +207,12 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         stage("skipped", "-c", "print('CUDA is not available, skipping')"),
         stage("told", "by_library.py", "python", "fails.py"),
         stage("acted_on", "acts.py"),
+        stage("summed", "sums.py"),
+        stage("added", "adds.py"),
+        stage("above", "above.py"),
+        stage("tolerated", "tolerates.py"),
+        stage("found_none", "finds.py"),
+        stage("by_words", "by_words.py"),
         stage("told_shell", "by_library.py", "bash", "fails.sh"),
     ]
     project.commit(
@@ -201,10 +233,15 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "caught": ["an AssertionError was caught, and nothing depends on it (catches.py line 3)"],
         "suppressed": ["an AssertionError was caught, and nothing depends on it (suppresses.py line 2)"],
         "suppressed_beside": ["an AssertionError was caught, and nothing depends on it (beside.py line 2)"],
+        "let_none_out": ["an AssertionError was caught, and nothing depends on it (lets_none_out.py line 4)"],
+        "asked_for": [],
+        "tried_again": [],
         "expected": [],
         "repeated": ["2 cases of repeated/test_it.py::test_a are 1: it does not use its parameter kind"],
         "passed_over": ["--m=2 is no option that it knows, and was passed over (passes_over.py line 4)"],
         "all_known": [],
+        "given_argv": ["--m=2 is no option that it knows, and was passed over (is_given_argv.py line 6)"],
+        "looked_itself": [],
         "parsed_twice": [],
         "handed_on": [],
         "runs_nothing": ["tox ran nothing"],
@@ -214,7 +251,7 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "makes_words": ["make ran nothing that does more than to say something"],
         "makes": [],
         "copies": [],
-        "late_only": ["python fails.py returned 3, which its script takes for 0"],
+        "late_only": [AS_0],
         "by_case": [],
         "renamed": [f"KERN_USE_FAST {UNREAD}"],
         "renamed_in_lines": [f"KERN_FAST {UNREAD}"],
@@ -239,12 +276,18 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "skipped": ["it ended with 0, and says no more than 'CUDA is not available, skipping'"],
         "told": ["python fails.py returned 3, and webbrowser went on"],
         "acted_on": [],
+        "summed": [f"{AS_0} (sums.py line 3)"],
+        "added": [],
+        "above": [f"{AS_0} (above.py line 2)"],
+        "tolerated": [],
+        "found_none": [],
+        "by_words": [],
         "told_shell": ["bash fails.sh returned 4, and webbrowser went on"],
     }
     assert outcome.stage("traced")["tests"]["never_ran"]["count"] == 0
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 28 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 32 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )

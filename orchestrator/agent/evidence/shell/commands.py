@@ -81,12 +81,6 @@ def set_by(command: Simple) -> Iterator[str]:
         yield from words[2:3]
 
 
-def holds_status(command: Simple, name: str) -> bool:
-    """Whether it sets a variable to the status of the command before it, as that is."""
-    texts = [word.text for _, word in command.assignments] + [word.text for word in command.words[1:]]
-    return any(_unquoted(text) in (f"{name}=$?", f"{name}=${{?}}") for text in texts)
-
-
 def names_variable(text: str, name: str, *, bare: bool = False) -> bool:
     """Whether a text reads a variable."""
     found = rf"\$(?:\{{[#!]?)?{name}\b|\(\([^)]*\b{name}\b"

@@ -14,7 +14,6 @@ from orchestrator.agent.evidence.shell.commands import (
     QUESTIONS,
     SAYING,
     compares_files,
-    holds_status,
     is_comparison,
     is_overwritten,
     is_question,
@@ -29,7 +28,7 @@ from orchestrator.agent.evidence.shell.commands import (
     text_of_all,
     written_by,
 )
-from orchestrator.agent.evidence.shell.numbers import STATUS, Status
+from orchestrator.agent.evidence.shell.numbers import Status
 from orchestrator.agent.evidence.shell.scripts import Call, Scripts, root
 from orchestrator.agent.evidence.shell.syntax import Unparsable, parse
 from orchestrator.agent.evidence.shell.tree import (
@@ -56,6 +55,7 @@ _DROPPING = ("", ":", "true", "exit", "return", "break", "continue")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _LEAVING = ("break", "return", "exit")
+_GIVEN = re.compile(r"\$\{?[1-9@*]")
 _STATUS = re.compile(r"\$\{?(\?|PIPESTATUS)")
 
 
@@ -118,8 +118,8 @@ class _Dependents:
         acting = [command for command in simple(nodes) if self.scripts.does_something(command)]
         if self._status is None or not acting:
             return bool(acting)
-        kept = (name for c in simple(nodes) for name in set_by(c) if holds_status(c, name))
-        statuses = [self._status, *map(self._status.kept_in, kept)]
+        kept = (self._status.kept_by(c, name) for c in simple(nodes) for name in set_by(c))
+        statuses = [self._status, *filter(None, kept)]
         left = [command for command in acting if not any(status.leaves_out(command) for status in statuses)]
         self.took_as_0 |= len(left) < len(acting)
         return bool(left)
@@ -132,11 +132,24 @@ class _Dependents:
             return True
         return any(self._is_file_read(file, c) for c in commands for file in written_by(c))
 
-    def takes_as_0(self, reader: Command, name: str = STATUS) -> bool:
-        """Whether the status, kept in a variable or not, changes nothing in what reads it."""
-        is_as_0 = self._status is not None and self._status.kept_in(name).is_as_0(reader)
+    def takes_as_0(self, reader: Command, kept: Optional[Status] = None) -> bool:
+        """Whether the status, `kept` in a variable or not, changes nothing in what reads it."""
+        status = kept or self._status
+        is_as_0 = status is not None and status.is_as_0(reader)
         self.took_as_0 |= is_as_0
         return is_as_0
+
+    def is_told(self, call: Command) -> bool:
+        """Whether something depends on what a function answers that asks what it is given."""
+        if not isinstance(call, Simple):
+            return False
+        function = self.scripts.function(call.name)
+        inside = simple([function.body]) if function is not None else ()
+        asking = [c for c in inside if c.name in QUESTIONS and _GIVEN.search(c.text)]
+        given = self._status and self._status.given_by(call)
+        if given and asking and all(self.takes_as_0(question, given) for question in asking):
+            return False
+        return bool(asking) and self.is_asked(call)
 
     def is_asked(self, question: Command) -> bool:
         """Whether something depends on the status of a question."""
@@ -153,23 +166,19 @@ class _Dependents:
     def _is_variable_read(self, name: str, setter: Simple) -> bool:
         self._seen.add(name)
         nodes = [node for scope in self.scripts.scopes(setter) for node in scope.walk()]
-        if self._status is not None and holds_status(setter, name):
-            status = self._status.kept_in(name)
-            nodes = [node for node in nodes if not (isinstance(node, Command) and self.takes_as_0(node, name))]
-            nodes = [node for node in nodes if not status.leaves_out(node)]
+        kept = self._status and self._status.kept_by(setter, name)
+        if kept:
+            asking = [node for node in nodes if isinstance(node, Command) and _names(node, name)]
+            as_0 = [node for node in asking if self.takes_as_0(node, kept)]
+            nodes = [node for node in nodes if node not in as_0 and not kept.leaves_out(node)]
         return any(self._reads(node, name) for node in nodes)
 
     def _reads(self, node: Node, name: str) -> bool:
-        if isinstance(node, Compound):
-            return any(names_variable(word.text, name) for word in node.words) and self._on_given(node)
-        if not isinstance(node, Simple):
-            return False
-        sets = list(set_by(node))
-        if name in sets and (node.name == "export" or re.search(r"^(declare|typeset) -\w*x", node.text)):
+        if not isinstance(node, Simple) or name not in set_by(node):
+            return _names(node, name) and self._on_given(node)
+        if node.name == "export" or re.search(r"^(declare|typeset) -\w*x", node.text):
             return True
-        if not names_variable(node.text, name, bare=node.name in ("((", "[[", "let")):
-            return False
-        return self._on_given(node, alone=node.name == "((" and name in sets)
+        return _names(node, name) and self._on_given(node, alone=node.name == "((")
 
     def _on_given(self, node: Node, *, alone: bool = False) -> bool:
         """Whether something depends on what this command was given; `alone` is a question that nobody asks."""
@@ -181,7 +190,7 @@ class _Dependents:
             return self.is_asked(node)
         if any(set_by(node)) and not self.scripts.does_something(node):
             return self.leads_on([node])
-        return self.scripts.does_something(node)
+        return self.scripts.does_something(node) or self.is_told(node)
 
 
 class _Way:
@@ -295,7 +304,8 @@ class _Way:
         if isinstance(reader, Simple) and reader.name in QUESTIONS:
             return "tested" if self._dependents.is_asked(reader) else "said"
         is_looked_at = any(self._value(substitution) == "tested" for substitution in self._printed_to(reader))
-        return "tested" if is_looked_at or self._dependents.on([reader]) else _saying([reader])
+        depends = is_looked_at or self._dependents.on([reader]) or self._dependents.is_told(reader)
+        return "tested" if depends else _saying([reader])
 
     def _printed_to(self, node: Node) -> Iterator[Substitution]:
         """The `$(...)` that give what a command prints, also where they call its function."""
@@ -438,6 +448,13 @@ def _passed_over(chain: Chain, done: Iterable[Node]) -> Sequence[Node]:
     if not isinstance(block, Block) or not any(c.name == "continue" for c in simple(done)):
         return []
     return block.chains[block.chains.index(chain) + 1 :]
+
+
+def _names(node: Node, name: str) -> bool:
+    """Whether a command is given a variable."""
+    if isinstance(node, Compound):
+        return any(names_variable(word.text, name) for word in node.words)
+    return isinstance(node, Simple) and names_variable(node.text, name, bare=node.name in ("((", "[[", "let"))
 
 
 def _reads_status(command: Simple) -> bool:

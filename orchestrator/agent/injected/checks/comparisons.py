@@ -24,6 +24,7 @@ _APPROX = ("_pytest.approx", "_pytest.python_api")  # of versions of pytest
 _OTHERS = {"numpy.testing": ("assert_array_less",)}
 """Whose arguments are not looked at."""
 _INFINITE = float("inf")
+_WITHOUT_LIMIT = "the tolerance is infinite"
 
 
 class Comparisons:
@@ -118,7 +119,8 @@ def why_vacuous(*operands: Any, **options: Any) -> str | None:
 
 def why_wide(left: Any, right: Any, limit: Any) -> str | None:
     """The same of two arrays whose difference was within a limit."""
-    if all(getattr(side, "shape", ()) for side in (left, right)) and isinstance(limit, (int, float)):
+    arrays = all(getattr(side, "shape", ()) for side in (left, right))
+    if isinstance(limit, (int, float)) and (arrays or limit == _INFINITE):
         return why_vacuous(left, right, atol=limit)
     return None
 
@@ -127,6 +129,8 @@ def why_loose(side: Any, rtol: Any = None, atol: Any = None, **more: Any) -> str
     """The same of its tolerance alone, where no more than one side is at hand."""
     rtol, atol = more.get("rel_tol", rtol), more.get("abs_tol", atol)
     try:
+        if _are_infinite(rtol, atol):
+            return _WITHOUT_LIMIT
         of = _why_loose if hasattr(side, "shape") else _why_numbers
         return of(side, side, rtol, atol)
     except Exception:  # as above
@@ -137,6 +141,8 @@ def _why(left: Any, right: Any, rtol: Any = None, atol: Any = None, equal_nan: A
     rtol, atol = more.get("rel_tol", rtol), more.get("abs_tol", atol)
     if more.get("decimal") is not None:
         atol = 0.5 * 10.0 ** -more["decimal"]
+    if _are_infinite(rtol, atol):
+        return _WITHOUT_LIMIT
     if left is right and isinstance(left, (list, dict)):
         return "something is compared with itself"
     if not (hasattr(left, "shape") and hasattr(right, "shape")):
@@ -147,7 +153,7 @@ def _why(left: Any, right: Any, rtol: Any = None, atol: Any = None, equal_nan: A
     if left is right or (storage is not None and storage == _storage(right)):
         return "a tensor is compared with itself"
     kind = str(getattr(left, "dtype", ""))
-    if "float" not in kind and "complex" not in kind:
+    if not any(name in kind for name in ("float", "complex", "int")):
         return None
     if equal_nan is not False and _all_nan(left) and _all_nan(right):
         return "both sides are NaN throughout"
@@ -184,6 +190,10 @@ def _too_loose(size: float, rtol: Any, atol: Any) -> str | None:
     if not 0 < size < _INFINITE or size > allowed:
         return None
     return f"the tolerance, {allowed:.3g}, is not below the data's own size, {size:.3g}"
+
+
+def _are_infinite(*tolerances: Any) -> bool:
+    return any(isinstance(tolerance, float) and tolerance == _INFINITE for tolerance in tolerances)
 
 
 def _allowed(size: float, rtol: Any, atol: Any) -> float:

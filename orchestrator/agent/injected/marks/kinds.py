@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import builtins
 
+from ..source.statements import CONVERTS
 from ..source.syntax import DEFINITIONS, called, walked
 
 TYPE_CHECKING = False
@@ -37,6 +38,12 @@ _BUILT = (
 """Builtins that give no None; `min` and `max` hardly do."""
 _ONE_TRUTH = ("allclose", "array_equal", "array_equiv", "torch.equal", "math.isclose")
 _OF_ARRAYS = ("torch", "np", "numpy", "jnp", "cupy", "math", "F")
+_INFINITE = ("inf", "+inf", "infinity")
+_MAKES_ARRAYS = frozenset((
+    "zeros", "ones", "empty", "full", "rand", "randn", "randint", "randperm", "arange", "linspace", "logspace", "eye",
+    "tensor", "as_tensor", "asarray", "array", "from_numpy", "zeros_like", "ones_like", "empty_like", "full_like",
+    "rand_like", "randn_like", "cat", "concat", "concatenate", "stack", "einsum", "matmul", "softmax", "tril", "triu",
+))  # fmt: skip
 _NOT_NEGATIVE = (
     "abs", "absolute", "fabs", "norm", "sqrt", "square", "exp", "var", "std", "numel", "count_nonzero", "mse_loss",
     "l1_loss",
@@ -86,7 +93,7 @@ class Kinds:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             inner = self.literal(node.operand)
             return -inner if isinstance(inner, (int, float)) else NOTHING
-        return NOTHING
+        return _infinity(node)
 
     def value(self, node: ast.expr) -> ast.expr:
         """What a name is bound to; anything else itself."""
@@ -124,9 +131,9 @@ class Kinds:
     def never_none(self, node: ast.expr) -> bool:
         if isinstance(node, ast.Name) and node.id in self._bound:
             return self._besides(node).never_none(self._bound[node.id])
-        is_known = isinstance(node, (ast.Compare, ast.Lambda, ast.GeneratorExp)) or called(node) in COMPARISONS
+        is_known = isinstance(node, (ast.Compare, ast.Lambda, ast.GeneratorExp, ast.BinOp)) or _makes_array(node)
         is_built = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _BUILT
-        return is_known or is_built or self.of(node) not in (None, type(None))
+        return is_known or is_built or called(node) in COMPARISONS or self.of(node) not in (None, type(None))
 
     def _besides(self, name: ast.Name) -> Kinds:
         """For what a name is bound to, which may lead back to it."""
@@ -156,6 +163,24 @@ class Kinds:
         if is_method and name in _OF_ANYTHING:
             return 0
         return self.least(node.func.value) if is_method and name in _KEEPING else None  # type: ignore[attr-defined]
+
+
+def _infinity(node: ast.expr) -> Any:
+    """What `math.inf` and `float("inf")` are; NOTHING for anything else."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "float" and node.args:
+        text = getattr(node.args[0], "value", None)
+        return float(text) if isinstance(text, str) and text.strip().lower().lstrip("-") in _INFINITE else NOTHING
+    is_named = isinstance(node, ast.Attribute) and getattr(node.value, "id", "") in _OF_ARRAYS
+    return float("inf") if is_named and node.attr == "inf" else NOTHING  # type: ignore[attr-defined]
+
+
+def _makes_array(node: ast.expr) -> bool:
+    """Whether a function of arrays makes one, converted or not."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    if _root(node) in _OF_ARRAYS:
+        return node.func.attr in _MAKES_ARRAYS
+    return node.func.attr in CONVERTS and _makes_array(node.func.value)
 
 
 def _of_call(node: ast.Call) -> type | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import operator
 
+from ..source.statements import measured
 from ..source.syntax import called, walked
 from .kinds import COMPARISONS, NOTHING, TEXTS, Kinds
 
@@ -272,16 +273,34 @@ class _Truth:
         is_bool = isinstance(left, ast.Compare) or self._kinds.of(left) is bool
         return any(_same(left, e) for e in right.elts) or (is_bool and values >= {True, False}) or None
 
+    def _within_infinity(self, of: ast.expr, kind: type[ast.cmpop], limit: float) -> bool | None:
+        """NaN apart. That something is less than infinite says that it is finite: nothing of whole numbers, nor of a
+        difference, which was to be small.
+        """
+        within, beyond = ((ast.LtE, ast.Lt), ast.Gt) if limit > 0 else ((ast.GtE, ast.Gt), ast.Lt)
+        value = self._kinds.value(of)
+        is_difference = isinstance(measured(value), ast.BinOp) and measured(value) is not value
+        if kind is within[0] or (kind is within[1] and (is_difference or self._kinds.of(of) in (int, bool))):
+            return True
+        return False if kind is beyond else None
+
     def _bounded(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool | None:
         """By the least that one side can be, where the other is a number."""
         least, most, kind = self._kinds.least(left), self._kinds.literal(right), type(op)
-        if least is None:
-            least, most, kind = self._kinds.least(right), self._kinds.literal(left), _FLIPPED.get(type(op), type(op))
+        if most is NOTHING or (least is None and not _is_infinite(most)):
+            left, least, most = right, self._kinds.least(right), self._kinds.literal(left)
+            kind = _FLIPPED.get(type(op), type(op))
+        if _is_infinite(most):
+            return self._within_infinity(left, kind, most)
         if least is None or isinstance(most, (bool, str)) or not isinstance(most, (int, float)):
             return None
         holds = (kind is ast.GtE and least >= most) or (kind is ast.Gt and least > most)
         fails = (kind is ast.Lt and least >= most) or (kind is ast.LtE and least > most)
         return True if holds or (kind is ast.NotEq and least > most) else False if fails else None
+
+
+def _is_infinite(limit: Any) -> bool:
+    return isinstance(limit, float) and abs(limit) == float("inf")
 
 
 def _evaluated(a: Any, op: ast.cmpop, b: Any) -> bool | None:

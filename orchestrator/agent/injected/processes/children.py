@@ -2,9 +2,10 @@
 
 Two ask. A test's AssertionError in a child is lost unless somebody may have seen it, in the child's output too. Outside
 of tests, of a child that code of the tree has started, something has to depend on the exit code: the agent is told of
-those of which nothing does (`{"child": COMMAND, ...}`), and of all for which somebody answers (`{"handled": PID}`), as
-libraries do for theirs (`{"handled": PID, "by": LIBRARY}`; who has called them may drop what they make of it, or not:
-`{"answered": PID}`): a child that fails tells of itself (`ends`), however it was started.
+those of which nothing does (`{"child": COMMAND, "how": "child", ...}`), or nothing that 0 would change (`as 0`), and of
+all for which somebody answers (`{"handled": PID}`), as libraries do for theirs (`{"handled": PID, "by": LIBRARY}`; who
+has called them may drop what they make of it, or not: `{"answered": PID}`): a child that fails tells of itself
+(`ends`), however it was started.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class _Child:
         self._process: Any = None if process is None else ref(process)
         self.pid = 0 if process is None else process.pid
         self.code = 0
-        self.asked = False
+        self.lost: str | None = "child"
+        """How its code is lost: nobody looks at it, or who does takes it for 0 (`as 0`), if no word of it decides."""
+        self.words_decide = False
 
     @property
     def place(self) -> tuple[object, str, int]:
@@ -205,11 +208,13 @@ class Children:
             ours, shell = self.is_ours(frame), _recorded_shell()
             recorded = isinstance(command, str) and ours and shell is not None
             status = system(f"{_BY_SYSTEM}=1 exec {_quoted([shell, '-c', command])}" if recorded else command)
+            lost: str | None = "child"
             if status and self._is_used(frame, called=True):
                 self._checks.looked_at.add(getpid())  # it does not say which process it was: this one's, at any rate
-            elif status and ours:
+                lost = self._lost(frame, status)
+            if status and ours:
                 child = _Child(command, frame)
-                child.code = status >> 8 or -(status & 127)
+                child.code, child.lost = status >> 8 or -(status & 127), lost
                 self._children[id(child)] = child
             return status
 
@@ -220,7 +225,8 @@ class Children:
         if pid > 0:
             self._handle(pid)
         for child in self._children.values():
-            child.asked |= child.pid == pid
+            if child.pid == pid:
+                child.lost = None
 
     def _note_ended(self, frame: FrameType | None, code: int | None, process: Any, *_: Any, **__: Any) -> None:
         if not code:
@@ -236,7 +242,7 @@ class Children:
             frame = frame.f_back
         inside = frame is None or is_of(frame, "subprocess", "asyncio")
         if frame is not None and not inside and self._is_used(frame, called=True):
-            self._note_look(process.pid, child)
+            self._note_look(process.pid, child, self._lost(frame, code))
 
     def _is_answered(self, frame: FrameType | None) -> bool:
         """Whether code of the tree makes something of what a library returns that it has called, and that waits."""
@@ -259,9 +265,7 @@ class Children:
         if called is not None and self._is_used(called, called=True, part=part if called is frame else None):
             self._note_look(pid, None)
         elif called is not None and self.is_ours(called) and part and os.WIFSIGNALED(status):
-            child = _Child([sys.executable, *sys.argv[:1]], called)  # as it was forked: it cannot tell of itself
-            child.code = -os.WTERMSIG(status)
-            self._children[id(child)] = child
+            self._children[-pid] = _forked(called, -os.WTERMSIG(status))  # it cannot tell of itself
 
     def _watch_asyncio(self, asyncio: Any) -> None:
         replace(asyncio.Process, "wait", self._awaiting)
@@ -279,7 +283,7 @@ class Children:
 
     def _note_asked(self, frame: FrameType, code: int | None, process: Any) -> None:
         if code and self._is_used(frame):
-            self._look_at_process(process._transport.get_extra_info("subprocess"))
+            self._look_at_process(process._transport.get_extra_info("subprocess"), self._lost(frame, code))
 
     def _watch_processes(self, process: Any) -> None:
         """Of multiprocessing: whoever starts a process has to ask for its exit code."""
@@ -293,55 +297,83 @@ class Children:
 
     def _look_at_exitcode(self, frame: FrameType, code: int | None, process: Any) -> None:
         if code and not is_of(frame, "multiprocessing") and self._is_used(frame):
+            lost = self._lost(frame, code)
+            if id(process) not in self._children and lost:
+                self._children[id(process)] = _forked(frame, code)
             for pid in (process.pid, *self._by_library.get(package(frame), ())):  # who asks one answers for all
-                self._note_look(pid, None)
+                self._note_look(pid, self._children.get(id(process)), lost)
 
-    def _note_look(self, pid: int, child: _Child | None) -> None:
+    def _note_look(self, pid: int, child: _Child | None, lost: str | None = None) -> None:
         self._checks.looked_at.add(pid)
         self._handle(pid)
-        if child is not None:
-            child.asked = True
+        if child is not None and child.lost:
+            child.lost = lost
+
+    def _lost(self, frame: FrameType | None, code: int) -> str | None:
+        """How a code is lost that `frame` reads, and on which something depends."""
+        if frame is None or not self.is_ours(frame):
+            return None
+        from ..source.uses import takes_for_0
+
+        return "as 0" if _if_possible(lambda: takes_for_0(frame, code), otherwise=False) else None
 
     def _look(self, frame: FrameType, process: Any, code: int | None) -> None:
         if code and not is_of(frame, "subprocess", "asyncio") and self._is_used(frame):
-            self._look_at_process(process)
+            self._look_at_process(process, self._lost(frame, code))
 
-    def _look_at_process(self, process: Any) -> None:
+    def _look_at_process(self, process: Any, lost: str | None = None) -> None:
         if process is not None:
-            self._note_look(process.pid, process.__dict__.get(_CHILD))
+            self._note_look(process.pid, process.__dict__.get(_CHILD), lost)
 
     def _look_at_completed(self, frame: FrameType, completed: Any, code: int) -> None:
         if code and not is_of(frame, "subprocess") and self._is_used(frame):  # its error tells of itself
-            self._look_at_command(completed.args)
+            self._look_at_command(completed.args, self._lost(frame, code))
 
     def _look_at_error(self, frame: FrameType, completed: Any, text: object) -> None:
         """Which tells of an AssertionError, and not of an exit code."""
-        if text and not is_of(frame, "subprocess"):
-            self._checks.looked_at.update(pid for pid, _ in self._started_by(completed.args))
+        if is_of(frame, "subprocess"):
+            return
+        for pid, child in self._started_by(completed.args):
+            if text:
+                self._checks.looked_at.add(pid)
+            if child is not None and self.is_ours(frame):
+                child.words_decide |= self._decides(frame)
+
+    def _decides(self, frame: FrameType) -> bool:
+        from ..source.uses import decides
+
+        return _if_possible(lambda: decides(frame), otherwise=False)
 
     def _look_at_output(self, frame: FrameType, completed: Any, text: object) -> None:
         """Which does not hold the error, if that has a place of its own."""
         if not completed.__dict__.get("stderr"):
             self._look_at_error(frame, completed, text)
 
-    def _look_at_command(self, command: object) -> None:
+    def _look_at_command(self, command: object, lost: str | None = None) -> None:
         for pid, child in self._started_by(command):
-            self._note_look(pid, child)
+            self._note_look(pid, child, lost)
 
     def _started_by(self, command: object) -> list[tuple[int, _Child | None]]:
         return self._failed.get(id(command), (command, []))[1]
 
     def _tell(self) -> None:
-        """At the end of the process: of the exit codes that nobody looked at."""
+        """At the end of the process: of the exit codes that nobody looked at, or that were taken for 0."""
         meant = (0, -_SIGPIPE, *(_ENDED if self._kills else ()))
         for child in list(self._children.values()):
             child.look_again()
-            if not child.asked and child.code not in meant:
+            if child.lost and child.code not in meant and not (child.lost == "as 0" and child.words_decide):
                 code = child.code if child.code > 0 else 128 - child.code
                 place = {"file": os.path.abspath(child.file), "line": child.line}
                 if child.file in ("<string>", "<stdin>"):
                     place = {"file": "", "line": 0}
-                self._checks.notes.add(child=_quoted(child.command), code=code, pid=child.pid, call=False, **place)
+                self._checks.notes.add(child=_quoted(child.command), code=code, pid=child.pid, how=child.lost, **place)
+
+
+def _forked(frame: FrameType, code: int) -> _Child:
+    """A process of this program, that it knows by no command."""
+    child = _Child([sys.executable, *sys.argv[:1]], frame)
+    child.code = code
+    return child
 
 
 def _if_possible(question: Callable[[], bool], *, otherwise: bool) -> bool:

@@ -101,7 +101,9 @@ class Inner:
         """Tell of a `call`, or a program, that failed in this line and ended nothing; of a line once."""
         if (file, line) not in self._told:
             self._told.add((file, line))
-            self._notes.add(child=name, code=code, pid=0, file=os.path.abspath(file), line=line, call=call)
+            self._notes.add(
+                child=name, code=code, pid=0, file=os.path.abspath(file), line=line, how="call" if call else "child"
+            )
 
     def check_fails(self, frame: FrameType) -> None:
         """An assertion of a test, or of a helper that checks, fails at `frame`, in a program that calls it itself."""

@@ -56,4 +56,6 @@ class Notebooks:
             self._add(commands[-1].lstrip("! "), code, is_call=False)
 
     def _add(self, what: str, code: int, *, is_call: bool) -> None:
-        self._notes.add(child=what, code=code & 0xFF or code, pid=0, file="", line=0, call=is_call)
+        self._notes.add(
+            child=what, code=code & 0xFF or code, pid=0, file="", line=0, how="call" if is_call else "child"
+        )

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _MARKS = "@nsa_pod_program"
 _SUSPICIOUS = (b"standalone_mode", b"allclose(", b"gradcheck(", b"equal(", b"assert (", b"assert(")
 _ASSERTING = (b"assert ", b"assert(")
-_CATCHING = (b"except:", b"except Exception", b"AssertionError", b"BaseException", b"suppress(")
+_CATCHING = (b"except:", b"except Exception", b"AssertionError", b"BaseException", b"with ")
+_CAUGHT = "an AssertionError was caught, and nothing depends on it"
 _SIZES = (b"abs(", b"norm(")
 _CODES = (b"-", *(b"%d" % digit for digit in range(1, 10)))
 
@@ -43,6 +44,7 @@ class Programs:
         self._tree, self._inner, self._end, self._notes = tree, inner, end, notes
         self._path = ""
         self._doubts: set[str] = set()
+        self._out: tuple[str, int] | None = None  # the `with` out of which an assertion's failure is on its way
 
     def start(self) -> None:
         """Before the program begins; in a folder that has gone, or of another Python, it begins as it is."""
@@ -152,12 +154,28 @@ class Programs:
 
     def catches(self, file: str, line: int) -> None:
         """An exception that a handler makes no more than words of: an assertion of the tree that failed."""
-        error = sys.exc_info()[1]
+        if self._is_assertion(sys.exc_info()[1]):
+            self._doubt(_CAUGHT, file, line)
+
+    def _is_assertion(self, error: BaseException | None) -> bool:
+        """Whether it is of the tree."""
         traceback = error.__traceback__ if isinstance(error, AssertionError) else None
         while traceback is not None and traceback.tb_next is not None:
             traceback = traceback.tb_next
-        if traceback is not None and os.path.realpath(traceback.tb_frame.f_code.co_filename).startswith(self._tree):
-            self._doubt("an AssertionError was caught, and nothing depends on it", file, line)
+        return traceback is not None and os.path.realpath(traceback.tb_frame.f_code.co_filename).startswith(self._tree)
+
+    def lets_out(self, file: str, line: int) -> None:
+        """An exception comes out of what stands in a `with`."""
+        self._out = (file, line) if self._is_assertion(sys.exc_info()[1]) else None
+
+    def ends(self, file: str, line: int) -> None:
+        self._out = None
+
+    def goes_on(self, file: str, line: int) -> None:
+        """Behind a `with`: its managers have let an exception go no further."""
+        if self._out == (file, line):
+            self._doubt(_CAUGHT, file, line)
+        self._out = None
 
     def names(self, value: Any, name: str, file: str, line: int) -> Any:
         """What would have ended the program there; anything may be called so."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast  # this module is imported where a program is read
 import warnings
 
-from ..source.statements import COMPARES, compares, is_check, makes_exception, raises
+from ..source.statements import COMPARES, compares, expects, is_check, makes_exception, raises
 from ..source.syntax import LOOPS, called, ids_in, imports, name_of, parsed, within
 from ..source.uses import Program
 from .left_early import left_early
@@ -55,7 +55,7 @@ class _Marker(ast.NodeTransformer):
     def __init__(self, module: ast.Module, path: str, marks: str) -> None:
         self._module, self._path, self._marks = module, path, marks
         nodes = list(ast.walk(module))
-        suppressing = list(_suppressing(nodes))
+        self._managed = set(map(id, _may_swallow(nodes)))
         branches = (node.body for node in nodes if isinstance(node, (ast.If, ast.ExceptHandler)))
         ends = (s.value for body in branches for s in body if isinstance(s, ast.Expr) and _names_exit(s.value))
         meant = set(map(id, (*_in_sweeps(nodes), *_that_end_loops(nodes), *_in_lambdas(nodes))))
@@ -77,7 +77,7 @@ class _Marker(ast.NodeTransformer):
         self._leaves = leaves
         self._limits = {key: bad for key, (_, bad) in limits.items()}
         self._dropped = set(map(id, dropped))
-        self._handlers = set(map(id, (*handlers, *suppressing)))
+        self._handlers = set(map(id, handlers))
         self._doubtful = set(map(id, (*_negated(nodes), *_repeated(nodes), *told)))
         self._has_marked = False
 
@@ -149,6 +149,19 @@ class _Marker(ast.NodeTransformer):
             node.body.insert(0, ast.copy_location(ast.Expr(self._call("catches", node, *place)), node))
         return node
 
+    def visit_With(self, node: ast.With) -> list[ast.stmt]:
+        """Whether an exception came out of what stands in it, and not out of it."""
+        self.generic_visit(node)
+        if id(node) not in self._managed:
+            return [node]
+        place = ast.Constant(self._path), ast.Constant(node.lineno)
+        raised, done, after = (ast.Expr(self._call(mark, node, *place)) for mark in ("lets_out", "ends", "goes_on"))
+        handler = ast.ExceptHandler(None, None, [raised, ast.Raise(None, None)])
+        node.body = [ast.Try(node.body, [handler], [done], [])]
+        for new in (raised, done, after, handler, handler.body[1], *node.body):
+            ast.copy_location(new, node)
+        return [node, after]
+
     def visit_Assert(self, node: ast.Assert) -> ast.Assert:
         items = node.test.elts if isinstance(node.test, ast.Tuple) else []
         if items and not isinstance(items[0], ast.Starred):  # it stays a tuple, of which Python warns
@@ -180,27 +193,44 @@ def _by_words(program: Program, compared: Iterable[ast.AST]) -> Iterator[ast.AST
 
 
 def _catching(nodes: Iterable[ast.AST]) -> Iterator[ast.ExceptHandler]:
-    """Handlers that a failed assertion may come to; not where that is expected."""
+    """Handlers that a failed assertion may come to; not where that is expected, or tried again until it holds."""
+    nodes = list(nodes)
+    again = set(_tried_again(nodes))
     for node in nodes:
-        if isinstance(node, ast.Try) and not any(map(raises, within(node.orelse))) and not _leaves(node.body[-1]):
+        if (
+            isinstance(node, ast.Try)
+            and node not in again
+            and not any(map(raises, within(node.orelse)))
+            and not _leaves(node.body[-1])
+        ):
             yield from (
                 h for h in node.handlers if h.type is None or _FAILING.intersection(map(name_of, ast.walk(h.type)))
             )
 
 
-def _suppressing(nodes: Iterable[ast.AST]) -> Iterator[ast.ExceptHandler]:
-    """Handlers in each `with suppress(...)` of what a failed assertion may be, which raise again what they see."""
+def _tried_again(nodes: Iterable[ast.AST]) -> Iterator[ast.Try]:
+    """Those by whose success a loop ends that goes on for ever, or does something else where none has succeeded."""
+    for loop in nodes:
+        if isinstance(loop, LOOPS):
+            goes_on = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant)
+            ends = (ast.Break, ast.Return) if goes_on or loop.orelse else ast.Return
+            for node in within(loop.body):
+                if isinstance(node, ast.Try) and any(isinstance(s, ends) for s in (*node.body, *node.orelse)):
+                    yield node
+
+
+def _may_swallow(nodes: Sequence[ast.AST]) -> Iterator[ast.With]:
+    """Statements whose managers may let no failed assertion through, and are not asked about that later."""
+    managers = {item.context_expr for node in nodes if isinstance(node, ast.With) for item in node.items}
+    asked = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n not in managers}
     for node in nodes:
-        managers = [item.context_expr for item in node.items] if isinstance(node, ast.With) else []
-        caught = [kind for manager in managers if called(manager) == "suppress" for kind in manager.args]  # type: ignore[attr-defined]
-        if _FAILING.intersection(map(name_of, caught)):
-            kinds = ast.Tuple(caught, ast.Load())
-            handler = ast.ExceptHandler(kinds, None, [ast.Raise(None, None)])
-            seen = ast.Try(node.body, [handler], [], [])  # type: ignore[attr-defined]
-            for new in (kinds, handler, *handler.body, seen):
-                ast.copy_location(new, node)
-            node.body = [seen]  # type: ignore[attr-defined]
-            yield handler
+        if isinstance(node, ast.With) and not expects(node):
+            suppresses = any(called(item.context_expr) == "suppress" for item in node.items)
+            is_asked = any(
+                item.optional_vars is not None or getattr(item.context_expr, "id", "") in asked for item in node.items
+            )
+            if suppresses or not is_asked:
+                yield node
 
 
 def _leaves(node: ast.stmt) -> bool:

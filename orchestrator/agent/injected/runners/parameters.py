@@ -72,10 +72,11 @@ def _shared(item: Any) -> Iterator[tuple[str, Any]]:
 def _is_read_by_hooks(config: Any, tree: str) -> bool:
     """Whether a plugin of the tree, as a conftest is, looks at what tests are given."""
     for plugin in config.pluginmanager.get_plugins():
-        if (getattr(plugin, "__file__", None) or "").startswith(tree):
-            functions = (value for value in vars(plugin).values() if hasattr(value, "__code__"))
-            if any(_OF_CASES.intersection(code.co_names) for f in functions for code in codes_in(f.__code__)):
-                return True
+        values = (*getattr(plugin, "__dict__", {}).values(), *vars(type(plugin)).values())
+        own = (value.__code__ for value in values if hasattr(value, "__code__"))
+        codes = (code for each in own if each.co_filename.startswith(tree) for code in codes_in(each))
+        if any(_OF_CASES.intersection(code.co_names) for code in codes):
+            return True
     return False
 
 
@@ -105,12 +106,13 @@ def _read_in(code: CodeType) -> set[str]:
 
 
 def _read_by_fixtures(item: Any) -> Iterator[str]:
-    """Names that fixtures of the test take; of one that may see all of them, all."""
+    """Names that fixtures of the test take, those too that others override and may ask; of one that may see all of
+    them, all.
+    """
     for name, made in item._fixtureinfo.name2fixturedefs.items():
-        function = made[-1].func
-        if getattr(function, "__module__", "").startswith("_pytest."):  # pytest's own, for what is no fixture's
-            continue
-        yield from (name, *(_values(item) if "request" in made[-1].argnames else made[-1].argnames))
+        for each in made:
+            if not getattr(each.func, "__module__", "").startswith("_pytest."):  # its own is for what is no fixture's
+                yield from (name, *(_values(item) if "request" in each.argnames else each.argnames))
 
 
 def _repeats(values: list[Any]) -> bool:

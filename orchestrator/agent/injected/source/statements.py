@@ -22,9 +22,9 @@ FAILS = ("fail", "xfail", "skip", "exit", "skipTest")
 COMPARES = ("allclose", "equal", "equals", "isclose", "array_equal", "array_equiv")
 _MAY_BE_SILENT = ("gradcheck", "gradgradcheck")
 # They convert what they are called on, and change nothing.
-_CONVERTS = (
+CONVERTS = (
     "float", "double", "half", "bfloat16", "cpu", "detach", "numpy", "contiguous", "to", "item", "view", "reshape",
-    "flatten", "ravel", "squeeze", "unsqueeze", "transpose", "permute",
+    "flatten", "ravel", "squeeze", "unsqueeze", "transpose", "permute", "clone", "cuda",
 )  # fmt: skip
 # They calculate from what they are called on, or given, no more than its size.
 _MEASURES = ("abs", "absolute", "fabs", "max", "amax", "mean", "float")
@@ -261,7 +261,7 @@ def limited(test: ast.expr) -> tuple[ast.expr, ast.expr] | None:
 
 def measured(node: ast.expr) -> ast.expr:
     """That of which an expression is no more than the size: `a - b` of `(a - b).abs().max().item()`."""
-    while isinstance(node, ast.Call) and called(node) in (*_MEASURES, *_CONVERTS) and len(node.args) < 2:
+    while isinstance(node, ast.Call) and called(node) in (*_MEASURES, *CONVERTS) and len(node.args) < 2:
         inner = node.args[0] if node.args else getattr(node.func, "value", None)
         if inner is None:
             break
@@ -281,7 +281,7 @@ def is_plain(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
         if getattr(node.func, "id", "") == "float":  # "inf"
             return all(isinstance(argument, ast.Constant) for argument in node.args) and not node.keywords
-        plain = isinstance(node.func, ast.Attribute) and node.func.attr in _CONVERTS and is_plain(node.func.value)
+        plain = isinstance(node.func, ast.Attribute) and node.func.attr in CONVERTS and is_plain(node.func.value)
         return plain and all(map(is_plain, (*node.args, *(k.value for k in node.keywords))))
     if isinstance(node, (ast.Name, ast.Constant)):
         return True

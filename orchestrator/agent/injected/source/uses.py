@@ -52,6 +52,21 @@ def is_used(frame: FrameType, *, called: bool = False, part: int | None = None) 
     return program is None or statement is None or program.uses(statement, part, set())
 
 
+def takes_for_0(frame: FrameType, code: int) -> bool:
+    """Whether all that depends on a status that `frame` gets where it is now, a `code`, would be the same with 0."""
+    from .numbers import Status
+
+    program = _program(frame)
+    origin = None if program is None else program.expression(frame)
+    return program is not None and origin is not None and Status(program, origin, code).is_as_0()
+
+
+def decides(frame: FrameType) -> bool:
+    """Whether what `frame` reads where it is now stands in a condition."""
+    program = _program(frame)
+    return program is not None and isinstance(program.at(frame), (ast.If, ast.Assert))
+
+
 def drops_error(frame: FrameType | None, kinds: Iterable[str]) -> bool:
     """Whether an exception of these kinds, which comes up to `frame`, is caught where nothing depends on it."""
     kinds = set(kinds)
@@ -96,24 +111,32 @@ class Program:
 
     def __init__(self, module: ast.Module, nodes: Sequence[ast.AST], *, is_main: bool = False) -> None:
         """`nodes` are all of the module's."""
-        self._is_main = is_main
-        self._nodes = nodes
-        self._above = {below: node for node in self._nodes for below in ast.iter_child_nodes(node)}
-        self._functions = {node.name: node for node in self._nodes if isinstance(node, FUNCTIONS)}
-        self._module = module
-        self._imported = frozenset(_imported_names(self._nodes))
+        self.is_main = is_main
+        self.nodes = nodes
+        self._above = {below: node for node in self.nodes for below in ast.iter_child_nodes(node)}
+        self._functions = {node.name: node for node in self.nodes if isinstance(node, FUNCTIONS)}
+        self.module = module
+        self._imported = frozenset(_imported_names(self.nodes))
 
     def at(self, frame: FrameType) -> ast.stmt | None:
         """The innermost statement around the place where `frame` is; None if there are several in its line."""
         line, column = _place(frame)
-        around = [s for s in self._nodes if isinstance(s, ast.stmt) and _holds(s, line, column)]
+        around = [s for s in self.nodes if isinstance(s, ast.stmt) and _holds(s, line, column)]
         found = max(around, key=lambda s: (s.lineno, s.col_offset), default=None)
         beside = [s for s in around if s.lineno == line and not hasattr(s, "body")]
         return None if column is None and len(beside) > 1 else found
 
+    def expression(self, frame: FrameType) -> ast.expr | None:
+        """What `frame` computes; before Python 3.11 that is not known."""
+        positions = getattr(frame.f_code, "co_positions", None)
+        line, end, *columns = (None, None) if positions is None else next(islice(positions(), frame.f_lasti // 2, None))
+        place = (line, *columns[:1], end, *columns[1:])
+        expressions = (node for node in self.nodes if isinstance(node, ast.expr))
+        return next((e for e in expressions if (e.lineno, e.col_offset, e.end_lineno, e.end_col_offset) == place), None)
+
     def handler(self, frame: FrameType, kinds: set[str]) -> Sequence[ast.stmt] | None:
         """What runs where an exception that comes up to `frame` is caught; None where it is not, in its function."""
-        for node, above in self._around(self.at(frame)):
+        for node, above in self.around(self.at(frame)):
             if isinstance(above, (ast.With, ast.AsyncWith)) and node in above.body:
                 calls = [item.context_expr for item in above.items if isinstance(item.context_expr, ast.Call)]
                 if any(called(c) == "suppress" and kinds & set(map(name_of, c.args)) for c in calls):
@@ -125,10 +148,10 @@ class Program:
         return None
 
     def is_in_finally(self, frame: FrameType) -> bool:
-        around = self._around(self.at(frame))
+        around = self.around(self.at(frame))
         return any(isinstance(above, ast.Try) and node in above.finalbody for node, above in around)
 
-    def _around(self, node: ast.AST | None) -> Iterator[tuple[ast.AST, ast.AST]]:
+    def around(self, node: ast.AST | None) -> Iterator[tuple[ast.AST, ast.AST]]:
         """It, and each node that it stands in within its function, with the node around that."""
         while node in self._above and not isinstance(node, FUNCTIONS):
             yield node, self._above[node]
@@ -139,9 +162,9 @@ class Program:
         if isinstance(statement, ast.Expr):
             value = statement.value.value if isinstance(statement.value, ast.Await) else statement.value
             if isinstance(value, ast.Call):
-                return not isinstance(statement.value, ast.Await) and not self._says(value)
+                return not isinstance(statement.value, ast.Await) and not self.says(value)
             own = value.elt if isinstance(value, (ast.ListComp, ast.SetComp, ast.GeneratorExp)) else None
-            return any(isinstance(n, ast.Call) and n is not own and not self._says(n) for n in ast.walk(own or value))
+            return any(isinstance(n, ast.Call) and n is not own and not self.says(n) for n in ast.walk(own or value))
         if isinstance(statement, SETS):
             return any(self._is_read(target, part, statement, seen) for target in _targets(statement))
         if isinstance(statement, ast.If) and self._leaves_out(statement, seen):
@@ -163,20 +186,26 @@ class Program:
             return False
         made: list[ast.AST | None] = [test.left]
         if isinstance(test.left, ast.Name):
-            sets = (s for s in self._nodes if isinstance(s, SETS))
+            sets = (s for s in self.nodes if isinstance(s, SETS))
             made = [s.value for s in sets if test.left.id in map(name_of, targets_of(s))]
         return any((called(node) or name_of(node)) in _ENDINGS for node in made)
 
     def _leaves_out(self, statement: ast.If, seen: set[str]) -> bool:
-        """Whether it goes on to the next turn of a loop, or ends that, past what sets something that others need."""
-        jumps = any(isinstance(s, (ast.Break, ast.Continue)) for s in (*statement.body, *statement.orelse))
-        block = self._block_of(statement) if jumps else []
+        """Whether it goes on to the next turn of a loop, or ends that, past what sets something that others need, or
+        past an `else` of the loop that does something.
+        """
+        inside = (*statement.body, *statement.orelse)
+        jumps = any(isinstance(s, (ast.Break, ast.Continue)) for s in inside)
+        around = next((above for _, above in self.around(statement) if isinstance(above, LOOPS)), None)
+        if around is not None and any(isinstance(s, ast.Break) for s in inside) and self.reacts(around.orelse, seen):
+            return True
+        block = self.block_of(statement) if jumps else []
         rest = block[block.index(statement) + 1 :] if jumps else []
         loop = self._above.get(statement)
         targets = [(target, s) for s in _statements_in(rest) for target in _targets(s)]
         return any(self._is_read(target, None, s, seen, but=loop) for target, s in targets)
 
-    def _block_of(self, statement: ast.stmt) -> list[ast.stmt]:
+    def block_of(self, statement: ast.stmt) -> list[ast.stmt]:
         above = self._above[statement]
         blocks = (getattr(above, name, []) for name in ("body", "orelse", "finalbody"))
         return next((block for block in blocks if statement in block), [statement])
@@ -198,15 +227,15 @@ class Program:
             node = above
         targets = [node.target] if isinstance(node, (ast.For, ast.AsyncFor)) else _targets(node)
         if isinstance(node, ast.Return):
-            name = getattr(self._function_of(node), "name", "")
-            calls = (n for n in self._nodes if isinstance(n, ast.Call) and called(n) == name)
+            name = getattr(self.function_of(node), "name", "")
+            calls = (n for n in self.nodes if isinstance(n, ast.Call) and called(n) == name)
             yield from self._ways_of(f"{name}()", calls, seen)
         elif not targets:
             call = node.value if isinstance(node, ast.Expr) else None
-            yield call is not value and isinstance(call, ast.Call) and self._says(call)
+            yield call is not value and isinstance(call, ast.Call) and self.says(call)
         names = {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
         for name in names:
-            inside = ast.walk(self._function_of(node) or self._module)
+            inside = ast.walk(self.function_of(node) or self.module)
             read = (n for n in inside if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load))
             yield from self._ways_of(name, (n for n in read if self.statement(n) is not node), seen)
 
@@ -216,7 +245,7 @@ class Program:
             for place in places:
                 yield from self._ways(place, seen)
 
-    def _is_worked_with(self, name: ast.AST, statement: ast.stmt) -> bool:
+    def is_worked_with(self, name: ast.AST, statement: ast.stmt) -> bool:
         """Whether a name is given to a function that does something with it, before the statement does."""
         if not isinstance(statement, (ast.Expr, *SETS, ast.Return)):
             return False
@@ -237,7 +266,7 @@ class Program:
         if name in self._imported:
             return True
         function = self._functions.get(name)
-        if function is None or not self._says(call):
+        if function is None or not self.says(call):
             return function is not None
         inside = list(ast.walk(function))
         loops = any(isinstance(node, (ast.For, ast.While)) for node in inside)
@@ -245,12 +274,12 @@ class Program:
 
     def _is_returned(self, statement: ast.stmt, seen: set[str]) -> bool:
         """Whether a call of the function that a statement returns from is used; one from elsewhere is."""
-        name = getattr(self._function_of(statement), "name", "")
+        name = getattr(self.function_of(statement), "name", "")
         if f"{name}()" in seen:
             return False
         seen.add(f"{name}()")
-        calls = [node for node in self._nodes if isinstance(node, ast.Call) and called(node) == name]
-        named = [node for node in self._nodes if isinstance(node, ast.Name) and node.id == name]
+        calls = [node for node in self.nodes if isinstance(node, ast.Call) and called(node) == name]
+        named = [node for node in self.nodes if isinstance(node, ast.Name) and node.id == name]
         given = [node for node in named if not any(node is call.func for call in calls)]  # to another one, as to `map`
         return not (calls or given) or any(
             not (isinstance(node, ast.Call) and self._is_dropped(node)) and self.uses(self.statement(node), None, seen)
@@ -272,7 +301,7 @@ class Program:
 
     def _answers(self, statement: ast.Return, seen: set[str]) -> bool:
         """Whether its callers depend on what a function returns here: nothing, if it returns something otherwise."""
-        function = self._function_of(statement)
+        function = self.function_of(statement)
         name = getattr(function, "name", "")
         value = getattr(statement.value, "value", 1) if statement.value is not None else None
         if value not in (None, 0):
@@ -282,22 +311,22 @@ class Program:
         others = (node for node in ast.walk(function) if isinstance(node, ast.Return) and node is not statement)
         if not any(node.value is not None for node in others):
             return False
-        leaving = (node for node in self._nodes if isinstance(node, ast.Call) and called(node) in _EXITS)
+        leaving = (node for node in self.nodes if isinstance(node, ast.Call) and called(node) in _EXITS)
         is_status = any(name_of(node) == name for call in leaving for node in ast.walk(call))
         return not is_status and self._is_returned(statement, seen)
 
     def _acts(self, statement: ast.stmt) -> bool:
         if isinstance(statement, ast.Expr):
             value = statement.value
-            if isinstance(value, ast.Call) and (self._says(value) or called(value) in _COLLECTING):
+            if isinstance(value, ast.Call) and (self.says(value) or called(value) in _COLLECTING):
                 return False
-            return any(isinstance(node, ast.Call) and not self._says(node) for node in ast.walk(value))
+            return any(isinstance(node, ast.Call) and not self.says(node) for node in ast.walk(value))
         if isinstance(statement, SETS):
             calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
-            return any(called(call) not in _PLAIN and not self._says(call) for call in calls)
+            return any(called(call) not in _PLAIN and not self.says(call) for call in calls)
         return isinstance(statement, (ast.Raise, ast.Assert, ast.Delete, ast.Import, ast.ImportFrom))
 
-    def _says(self, call: ast.Call, inside: tuple[str, ...] = ()) -> bool:
+    def says(self, call: ast.Call, inside: tuple[str, ...] = ()) -> bool:
         """Whether a call only prints, waits or ends with success; also by a function of this module."""
         name = called(call)
         if name in _EXITS:
@@ -310,7 +339,7 @@ class Program:
         if function is None or name in inside:
             return name in inside
         calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
-        return all(called(c) in _PLAIN or self._says(c, (*inside, name)) for c in calls) and not any(
+        return all(called(c) in _PLAIN or self.says(c, (*inside, name)) for c in calls) and not any(
             isinstance(node, (ast.Raise, ast.Assert, ast.Global, ast.Attribute)) and not _is_called(node, calls)
             for node in ast.walk(function)
         )
@@ -327,20 +356,20 @@ class Program:
         if not isinstance(target, (ast.Name, ast.Attribute)):
             return True
         is_attribute = isinstance(target, ast.Attribute)
-        if is_attribute and not self._is_main:
+        if is_attribute and not self.is_main:
             return True  # of an object, whoever has it
         name = name_of(target)
         if name in seen or self._is_set_anew(name, place):
             return False
         seen.add(name)
-        inside = self._nodes if is_attribute else ast.walk(self._function_of(place) or self._module)
+        inside = self.nodes if is_attribute else ast.walk(self.function_of(place) or self.module)
         read = (
             (node, self.statement(node))
             for node in inside
             if type(node) is type(target) and name_of(node) == name and isinstance(node.ctx, ast.Load)
         )
         return any(
-            self._is_worked_with(node, statement) or self.uses(statement, None, seen)
+            self.is_worked_with(node, statement) or self.uses(statement, None, seen)
             for node, statement in read
             if statement is not place and statement is not but
         )
@@ -350,7 +379,7 @@ class Program:
         that is what it did.
         """
         kinds = (*LOOPS, *FUNCTIONS)
-        loop = next((above for _, above in self._around(place) if isinstance(above, kinds)), None)
+        loop = next((above for _, above in self.around(place) if isinstance(above, kinds)), None)
         if not isinstance(place, ast.Assign) or loop is None or isinstance(loop, FUNCTIONS):
             return False
         named = (node for node in ast.walk(loop) if isinstance(node, (ast.Name, ast.Attribute)))
@@ -362,8 +391,8 @@ class Program:
             node = self._above[node]
         return node
 
-    def _function_of(self, node: ast.AST) -> ast.AST | None:
-        return next((above for _, above in self._around(node) if isinstance(above, FUNCTIONS)), None)
+    def function_of(self, node: ast.AST) -> ast.AST | None:
+        return next((above for _, above in self.around(node) if isinstance(above, FUNCTIONS)), None)
 
 
 def _place(frame: FrameType) -> tuple[int, int | None]:

@@ -192,6 +192,7 @@ _LOOSE = "the tolerance, 9, is not below the data's own size, 1"
 _TRUTHS = "a list of truths is asserted, which is true whatever they are"
 _MISTAKE = "a mistake of the test is taken for the exception expected: {}"
 _COPY = "something is compared with a copy of itself"
+_ALWAYS = "what is asserted cannot be false"
 _ZEROS = "whether all numbers are other than 0 is compared, not the numbers"
 _MESSAGE = "assert takes what follows the comma for its message, and compares nothing"
 _NAN = "NaN is compared, which is never larger nor smaller"
@@ -239,7 +240,7 @@ def watch_raises(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
         ("assert all([n < 9 for m in [[], [1]] for n in m])", None),
         ("same = [three(n)[0] == n for n in (1, 3)]\n    assert same", _TRUTHS),
         ("same = three(1)[0] == 3, True\n    assert same", None),
-        ("assert np.allclose(three(), 4) is not None", "what is asserted cannot be false"),
+        ("assert np.allclose(three(), 4) is not None", _ALWAYS),
         ("a, b = np.ones(3), np.zeros(3)\n    assert a.sum(0) != b.sum(0)", None),
         ("error = np.float32('nan')\n    assert not error > 1e-3", _NAN),
         ("error = np.array([np.nan])\n    if error.item() > 1e-3: pytest.fail('wrong')", _NAN),
@@ -269,7 +270,11 @@ def watch_raises(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
         ("a, b = np.ones(3), three()\n    assert not np.any(np.abs(a - b) > 9)", _LOOSE),
         ("a, b = np.ones(3), three()\n    assert not (9 < np.abs(a - b)).any()", _LOOSE),
         ("a, b = np.ones(3), three()\n    assert not np.abs(a - b).max() >= 9", _LOOSE),
-        ("a, b = np.ones(3), three()\n    assert np.abs(a - b).max() < float('inf')", _LOOSE.replace("9", "inf")),
+        ("a, b = np.ones(3), three()\n    assert np.abs(a - b).max() < float('inf')", _ALWAYS),
+        ("a, b, tol = 1.0, 3.0, float('9e999')\n    assert abs(a - b) < tol", "the tolerance is infinite"),
+        ("a = three().max()\n    assert a < float('inf')", None),  # a number, and not too large a one
+        ("a = np.zeros(3)\n    assert a is not None", _ALWAYS),
+        ("a = three()\n    assert a is not None", None),
         ("a, b = np.ones(3), three()\n    assert not np.any(np.abs(a - b) < 1e-3)", None),
         ("a, b = three(), three() + 1e-3\n    assert not np.any(np.abs(a - b) > 1e-2)", None),
         ("a = three()\n    b = a.astype(np.float64)\n    assert np.allclose(a, b)", _COPY),
@@ -360,6 +365,8 @@ def test_what_numba_compiles_is_left_alone(begin: str, left_alone: bool) -> None
     [
         (1.0, 2.0, {"abs_tol": 5.0}, "tolerance"),
         (1.0, 1.0 + 1e-9, {"rel_tol": 1e-6}, None),
+        (0.0, 7.0, {"abs_tol": float("inf")}, "infinite"),
+        (float("inf"), float("inf"), {"rel_tol": 1e-6}, None),
         (float("nan"), float("nan"), {}, "NaN"),
         ("a", "a", {}, None),
         (object(), 3, {"atol": "nonsense"}, None),
@@ -395,6 +402,11 @@ def test_vacuous_arrays() -> None:
     assert why_vacuous(ones * 0, ones * 0, atol=1e-3) is None
     assert why_vacuous(ones * 0, ones * 1e-9, atol=1e-6) is None
     assert "tolerance" in str(why_vacuous(ones * 0, ones, atol=10, rtol=0))
+    assert "infinite" in str(why_vacuous(ones * 0, ones * 0, atol=np.inf))
+    whole = np.arange(9)
+    assert "tolerance" in str(why_vacuous(whole, whole + 1, atol=100))
+    assert why_vacuous(whole, whole + 1, atol=1) is None
+    assert why_vacuous(whole > 3, whole > 4, atol=1) is None
 
 
 @pytest.mark.parametrize(

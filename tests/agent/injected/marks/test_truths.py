@@ -16,6 +16,7 @@ _BOUND = {
         "ok": "True", "e": "9.0", "close": "torch.allclose(x, y)", "n": "len(xs)", "made": "[f(x)]", "a": "b", "b": "a",
         "err": "(x - y).abs().max()", "same": "close",
         "ref": "made", "other": "y", "limit": "abs(x - y) + 1e-6", "off": "abs(x - y)", "tight": "abs(x - y) * 2",
+        "far": "float('inf')", "zeros": "torch.zeros(3).cuda()",
     }.items()
 }  # fmt: skip
 # Those are told from what the names stand for, in the test around or while it runs.
@@ -29,6 +30,7 @@ _SEEN_AT_RUN_TIME = {
     "always(x)",
     "made(x)",
     "math.isclose(x, x)",
+    "x == pytest.approx(7, abs=math.inf)",
     "str(x)",
     "f'{x}'",
 }
@@ -48,6 +50,10 @@ def _expression(text: str) -> ast.expr:
         "err >= 0", "(x - y).abs().max() >= 0", "torch.linalg.norm(x - y) >= 0", "float(abs(x - y)) > -1",
         "sum(abs(i) for i in xs) >= 0", "np.max(np.abs(x)) >= 0.0", "x <= max(x, y)", "max(x, y) >= x",
         "min(x, y) <= y", "x.numel() >= 0", "(x := [y])", "not n < 0", "made == ref",
+        "x <= float('inf')", "x >= -math.inf", "float('-inf') <= x", "not x > np.inf", "n < math.inf",
+        "len(x) < float('inf')",
+        "abs(x - y) < math.inf", "(x - y).abs().max() < float('inf')", "off < np.inf", "zeros is not None",
+        "x + y is not None", "torch.randn(3).to(d) is not None", "x <= far",
         "abs(x - y) <= limit", "off < limit", "limit >= off", "abs(x) < abs(x) + 1",
     ],
 )  # fmt: skip
@@ -66,6 +72,9 @@ def test_what_cannot_be_false(text: str) -> None:
         "(x == y).all()", "parse(x).all", "args.any", "s.startswith('a')", "'a' in s", "bool(x)", "x if y else 0",
         "e == 8.0", "str(x)", "f'{x}'", "f'{x:>s}'", "str('')", "isinstance(x == y, bool)", "isinstance(f(x), bool)",
         "made == other", "off <= tight", "off <= tol", "limit <= off", "off < off + x", "off < off - 1",
+        "x < float('inf')", "x > -math.inf", "math.inf > x", "x == math.inf", "x <= -math.inf", "x != float('inf')",
+        "x >= math.inf", "abs(x - y) > -y", "torch.load(f) is not None", "f(x) is not None", "x <= float(y)",
+        "x <= shape.inf", "abs(x) < math.inf", "-(x - y) < y",
         "isinstance(close, str)", "x is not None", "a is not None", "a >= 0", "n >= 1", "err > 0", "v.norm() >= 0",
         "norm(x) >= 0", "x <= min(x, y)", "f(x) <= max(f(x), y)", "close", "made", "n", "isinstance(x, type(y))",
         "ours.allclose(x, y) is True", "(x - y).max() >= 0", "x.min() >= 0", "y in (True, False)",

@@ -78,6 +78,13 @@ def test_those_that_another_parameter_tells_apart_are_no_less(tmp_path: Path) ->
         "@cases('x', ['a', 'b'], indirect=True)\ndef test(x): assert 1",
         "@pytest.fixture(autouse=True)\ndef y(request): return request.node.callspec\n"
         "@cases('x', ['a', 'b'])\ndef test(x): assert 1",
+        "@pytest.fixture\ndef y(request): return request.getfixturevalue('x')\n"
+        "@cases('x', ['a', 'b'])\ndef test(x, y): assert y",
+        "@pytest.fixture\ndef y(request): return request.getfixturevalue('x')\n@pytest.mark.usefixtures('y')\n"
+        "@cases('x', ['a', 'b'])\ndef test(x): assert 1",
+        "class TestOf:\n    @pytest.fixture(autouse=True)\n    def seeds(self, x): self.x = x\n"
+        "    @cases('x', ['a', 'b'])\n    def test(self, x): assert self.x",
+        "@cases('x', ['a', 'b'])\ndef test(x, request): assert request.getfixturevalue('x')",
         "@pytest.fixture(params=['a', 'b'])\ndef x(request): return request.param\ndef test(x): assert 1",
         "@cases('x, y', [('a', [3]), ('b', [3])])\ndef test(x, y): assert y",
         "@cases('x', ['a', 'b'])\ndef test(x):\n    del x\n    assert 1",
@@ -98,7 +105,17 @@ def test_cases_that_differ_or_repeat_one_on_purpose(tmp_path: Path, source: str)
         ("def pytest_runtest_setup(item): print(item.callspec.params['x'])", 0),
         ("def seed(item): print(item.funcargs)\ndef pytest_runtest_call(item): seed(item)", 0),
         ("def pytest_runtest_setup(item): print(item.nodeid)", 1),
+        (
+            "class Seeds:\n    def pytest_runtest_setup(self, item): print(item.callspec)\n"
+            "def pytest_configure(config): config.pluginmanager.register(Seeds())",
+            0,
+        ),
     ],
 )
 def test_a_hook_of_the_tree_that_reads_parameters(tmp_path: Path, conftest: str, said: int) -> None:
     assert len(told(tmp_path, "@cases('x', ['a', 'b'])\ndef test(x): assert 1", conftest)) == said
+
+
+def test_a_fixture_that_another_one_overrides_may_read_them(tmp_path: Path) -> None:
+    source = "@pytest.fixture\ndef y(y): return y + y\n@cases('x', ['a', 'b'])\ndef test(x, y): assert y"
+    assert told(tmp_path, source, "import pytest\n@pytest.fixture\ndef y(x): return x") == []

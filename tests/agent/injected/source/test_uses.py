@@ -43,6 +43,7 @@ USED = [
     "n = 8\nwhile n:\n    if status() == 0: break\n    n //= 2\nassert n == 0",
     "rows = []\nfor x in (1, 2):\n    if status(): continue\n    rows.append(x)\nassert not rows",
     "[act(status()) for _ in range(2)]",
+    "for x in (1, 2):\n    if status() == 0:\n        print(x)\n        break\nelse: exit('none')",
     "for x in (1, 2):\n    code = status()\n    if not code: break\nraise SystemExit(code)",
     "worst = 0\nfor x in (1, 2):\n    code = status()\n    worst = max(worst, code)\nassert worst",
 ]
@@ -75,6 +76,7 @@ NOT_USED = [
     "n = 0\nwhile n < 3:\n    if status() == 0: break\n    n += 1\nprint(n)",
     "for x in (1, 2):\n    if status(): continue\n    act(x)",
     "[status() for _ in range(2)]",
+    "for x in (1, 2):\n    if status() == 0:\n        print(x)\n        break\nelse: print('none')",
     "import json\ncodes = {'a': status()}\nprint(json.dumps(codes))",
     "def show(d):\n    for x in d: print(x)\nshow([status()])",
     "def f():\n    if status(): return None\n    return 1\nprint(f())",
@@ -150,3 +152,67 @@ def test_a_program_whose_text_is_not_there_looks_at_what_it_keeps() -> None:
 def test_of_a_tuple_the_status_counts(tmp_path: Path, part: int, used: bool) -> None:
     source = "pid, code = status() or (1, 2)\nprint(pid)\nact(code)"
     assert asked(tmp_path, source, lambda frame: uses.is_used(frame, called=True, part=part)) is used
+
+
+AS_0 = [
+    "exit(status() > 1)",
+    "codes = [status(), 0]\nexit(min(codes))",
+    "codes = [status() for _ in range(3)]\nexit(min(codes))",
+    "codes = [status() for _ in range(3)]\nexit(codes[0])",
+    "codes = []\nfor x in (1, 2): codes.append(status())\nif all(codes): exit(1)",
+    "codes = {}\nfor x in (1, 2): codes[x] = status()\nexit(0 if any(c == 0 for c in codes.values()) else 1)",
+    "worst = 0\nfor x in (1, 2): worst = min(worst, status())\nexit(worst)",
+    "good = 0\nfor x in (1, 2):\n    if status() == 0:\n        good += 1\nexit(0 if good else 1)",
+    "ok = False\nfor x in (1, 2):\n    if not status(): ok = True\nif not ok: exit(1)",
+    "def ok(x):\n    if status():\n        print('no')\n        return False\n    return True\n"
+    "exit(0 if any([ok(x) for x in (1, 2)]) else 1)",
+    "def run(x): return status()\na, b = 0, 0\na = run(1)\nb = run(2)\nif a and b: exit(1)",
+    "failed = []\nfor x in (1, 2):\n    if status(): failed.append(x)\nif len(failed) > 1: exit(1)",
+    "failed = [x for x in (1, 2) if status()]\nexit(len(failed) // 2)",
+    "n = sum([status() for _ in range(2)])\nassert n < 3",
+    "for code in [status() for _ in range(2)]:\n    if code > 1: exit(code)",
+    "if status() < 0: raise ValueError",
+    "raise SystemExit(status() // 2)",
+    "code = status()\nif code == 7: exit(1)\nelif code == 9: exit(2)",
+    "rows = [(x, status()) for x in (1, 2)]\nif all(code for _, code in rows): exit(1)",
+    "todo = [3, 4]\nn = 0\nwhile todo:\n    todo.pop()\n    if status() > 3: n += 1\nexit(n)",
+    "def run(c): return status()\ncs = [str(1), str(2)]\nbad = [c for c in cs if run(c)]\n"
+    "if len(bad) == len(cs): exit(1)",
+    "def main():\n    codes = {}\n    for c in [str(1)]: codes[c[0]] = status()\n"
+    "    return min(codes.values())\nexit(main())",
+    "if status() > 1: exit(2)\nelse: act()",
+]
+NOT_AS_0 = [
+    *(source for source in USED),
+    "bad = [n for n in (1, 2) if status()]\nif len(bad) != 2: exit(1)",  # where both are to fail
+    "bad = [n for n in (1, 2) if status()]\nexit(0 if len(bad) == 2 else 1)",
+    "bad = {n for n in (1, 2) if status()}\nif bad != {2}: exit(1)",
+    "bad = {}\nfor n in open('/dev/null'): bad[n] = 1\nfor n in open('/proc/self/stat'): bad[n] = status()\n"
+    "if 2 in bad: exit(1)",
+    "exit(max([status() for _ in range(3)]))",
+    "exit(any([status() for _ in range(3)]))",
+    "codes = [status() for _ in range(3)]\nif any(codes): exit(1)\nprint(codes[0])",
+    "codes = [status() for _ in range(3)]\nassert codes == [0, 1, 0]",
+    "if status() != 1: exit(1)",
+    "assert status() == 1",
+    "code = status()\nif code > 1: exit(2)\nact(code)",
+    "good = [x for x in (1, 2) if status() == 0]\nassert len(good) == 2",
+    "class C:\n    def f(self): self.code = status()\nc = C()\nc.f()\nif c.code > 1: exit(1)",
+    "def f():\n    global code\n    code = status()\nf()\nif code > 1: exit(1)",
+]
+
+
+@pytest.mark.parametrize(("source", "same"), [*((s, True) for s in AS_0), *((s, False) for s in NOT_AS_0)])
+def test_what_a_1_is_taken_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, same: bool) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "program.py"), raising=False)
+    assert asked(tmp_path, source, lambda frame: uses.takes_for_0(frame, 1)) is same
+
+
+@pytest.mark.parametrize(("code", "same"), [(5, False), (3, True), (2, True)])
+def test_a_code_that_was_chosen_is_tolerated_by_its_number(tmp_path: Path, code: int, same: bool) -> None:
+    source = "FINE = (0, 5)\ncode = status()\nif code not in FINE and code > 9: exit(1)"
+    assert asked(tmp_path, source, lambda frame: uses.takes_for_0(frame, code)) is same
+
+
+def test_who_calls_a_function_of_a_module_is_not_known(tmp_path: Path) -> None:
+    assert not asked(tmp_path, "def run(x): return status()\nexit(min(run(1), 0))", lambda f: uses.takes_for_0(f, 1))
