@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from copy import deepcopy
 from itertools import count
 from operator import index
-from types import MethodType
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -144,11 +143,10 @@ class NSACache:
         return {**vars(self), "plans": {}}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NSACache:
-        """For the same layer, whose weights are not copied: or for its copy, where that was made before."""
+        """With the same compressor, whose weights are not copied, unless that says how it is copied."""
         shared = {"compress": self.compress, "mean": self.mean}
-        owner = getattr(self.compress, "__self__", None)
-        if id(owner) in memo:
-            shared["compress"] = MethodType(self.compress.__func__, memo[id(owner)])  # type: ignore[attr-defined]
+        if hasattr(self.compress, "__deepcopy__"):
+            shared["compress"] = deepcopy(self.compress, memo)
         memo[id(self)] = copied = type(self).__new__(type(self))
         held = {name: x for name, x in self.__getstate__().items() if name not in shared}
         copied.__setstate__({**deepcopy(held, memo), **shared})

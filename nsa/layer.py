@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -74,6 +74,21 @@ class MlpCompression(Compression):
 
 
 COMPRESSIONS = {"mean": None, "weighted": WeightedCompression, "mlp": MlpCompression}
+
+
+class _LearnedCompressor:
+    """A layer's learned compression as its caches call it. It is no bound method: whose these are, compilers lose."""
+
+    def __init__(self, layer: NativeSparseAttention) -> None:
+        self.layer = layer
+
+    def __call__(self, k: Tensor, v: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+        """Compressed tokens, as an `nsa.cache.Compressor`."""
+        return self.layer._compress(k, v, first)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _LearnedCompressor:
+        """That of the same layer, whose weights are not copied, or of its copy, where that was made before."""
+        return _LearnedCompressor(memo.get(id(self.layer), self.layer))
 
 
 class NativeSparseAttention(nn.Module):
@@ -167,7 +182,8 @@ class NativeSparseAttention(nn.Module):
         quantised ones to that of its other parameters, else PyTorch's own; pages to none.
         """
         parameters = (x for x in (*self.to_k.parameters(), *self.parameters()) if x.is_floating_point())
-        like, compress = next(parameters, torch.empty(0)), cast(Compressor, self._compress)
+        like = next(parameters, torch.empty(0))
+        compress: Compressor = _LearnedCompressor(self)
         if self.compress_k is None:
             compress = MeanCompressor(self.config, self.rope_base, routing.per_operation(self.backend), self.strict)
         return NSACache(
@@ -194,7 +210,7 @@ class NativeSparseAttention(nn.Module):
         if self.compress_k is None:
             same = cache.mean is not None and cache.mean.base == self.rope_base
         else:
-            same = getattr(cache.compress, "__self__", None) is self  # bound methods are never equal to the compiler
+            same = isinstance(cache.compress, _LearnedCompressor) and cache.compress.layer is self
         if cache.config != self.config or not same:
             raise ValueError(f"{NAME}: the cache must be one of new_cache, with this layer's config and compression")
 
@@ -230,9 +246,7 @@ class NativeSparseAttention(nn.Module):
     def _compress(
         self, k: Tensor, v: Tensor, first: Tensor | None = None, cu_seqlens: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Compressed keys, rotated, and values by the learned maps; row 0 of k, v stands at first[b], or at 0
-        (an `nsa.cache.Compressor`).
-        """
+        """Compressed keys, rotated, and values by the learned maps; row 0 of k, v stands at first[b], or at 0."""
         k_cmp, v_cmp = (
             learned(x, self.config, cu_seqlens=cu_seqlens, **self._plain)
             for x, learned in ((k, self.compress_k), (v, self.compress_v))
