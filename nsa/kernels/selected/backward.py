@@ -149,7 +149,7 @@ def selected_backward(
     if schedule.dense_from:
         _backward_gather(problem, schedule, upstream, dq, dk, dv, added)
     else:
-        by_tile_or_token(problem, schedule, "dq", partial(_launch_dq, up=upstream, dq=dq, add=added), False)
+        by_tile_or_token(problem, schedule, "dq", partial(_launch_dq, up=upstream, dq=dq, add=added))
         backward_kv(problem, upstream, dk, dv)
     return dq, dk, dv
 

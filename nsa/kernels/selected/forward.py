@@ -46,6 +46,7 @@ from nsa.kernels.selected import chunked_index, inverted_index
 from nsa.kernels.selected.inverted_index import FAR, LEFT_OUT
 from nsa.kernels.selected.tile_scheduler import (
     ALWAYS,
+    NEVER,
     WHOLE,
     Chunk,
     Lists,
@@ -419,8 +420,10 @@ def selected_forward(
     results = _Results(o, lse, into)
     if schedule.dense_from:
         _forward_gather(problem, schedule, results)
+    elif schedule.most in (ALWAYS, NEVER):
+        by_tile_or_token(problem, schedule, "forward", partial(_launch_forward, to=results))
     else:
-        by_tile_or_token(problem, schedule, "forward", partial(_launch_forward, to=results), True)
+        _forward_shared(problem, schedule, results)
     return o, lse
 
 
@@ -441,6 +444,17 @@ class _Results:
     @property
     def flags(self) -> dict[str, bool]:
         return {"SUM": self.into is not None, "KEEP": self.into is None or self.into.keep}
+
+
+def _forward_shared(p: Problem, schedule: Schedule, to: _Results) -> None:
+    """Tiles with small unions by the tile kernel; of the others, what two queries share by the tile kernel too, and the
+    rest by the token kernel, which goes on from there.
+    """
+    tile, token = (p.launch(f"selected_{kernel}_forward", p.tma) for kernel in ("tile", "token"))
+    tokens = tile["BM"] // tile["GP"]
+    union = inverted_index.union(p.indices, p.where, tokens, dense_from=2, most=schedule.most)
+    _launch_forward(p, tile, union, tokens, to=to, shared=True)
+    _launch_forward(p, token, union, tokens, to=to, most=WHOLE, tile=False, shared=True)
 
 
 def _forward_gather(p: Problem, schedule: Schedule, to: _Results) -> None:

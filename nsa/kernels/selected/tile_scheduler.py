@@ -37,8 +37,8 @@ class Schedule:
     """How the queries are shared among programs.
 
     Attributes:
-        most: a tile of neighbouring queries whose union has at most so many blocks is computed as one; of the others
-            the blocks that two queries share, and then each query's own, or as `dense_from` says.
+        most: a tile of neighbouring queries whose union has at most so many blocks is computed as one; the others
+            query by query (the forward after the blocks that two of them share), or as `dense_from` says.
         dense_from: 0, or (schedule `gather`): of the other tiles, blocks that at least so many queries share are
             read by the tile, and the rest by segments of the queries that chose them.
         chunk, heads: queries and KV heads whose partial results are held at once by `gather`; its forward holds as many
@@ -133,7 +133,7 @@ def _held(rows: int, size: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Chunk:
-    """`rows` queries from `first` on and `heads` KV heads from `head` on, whose parts of dq are held together."""
+    """`rows` queries from `first` on and `heads` KV heads from `head` on, whose parts are held together."""
 
     first: int
     rows: int
@@ -212,21 +212,19 @@ def problem_of(
     return Problem(q, k, v, indices, where, scale, one_batch, use_tma(*one_batch))
 
 
-def by_tile_or_token(p: Problem, schedule: Schedule, what: str, launch: Callable[..., None], go_on: bool) -> None:
+def by_tile_or_token(p: Problem, schedule: Schedule, what: str, launch: Callable[..., None]) -> None:
     """Tiles with small unions by the tile kernel of `what`, the queries of the others by its token kernel.
 
     launch: takes the problem, a kernel's compile-time arguments, the union, and of how many queries its tiles are.
-    go_on: the tile kernel takes the blocks that the others' queries share, too, and the token kernel the rest.
     """
     sizes = p.launch(f"selected_tile_{what}", p.tma)
-    tokens, union, most = sizes["BM"] // sizes["GP"], None, schedule.most
-    shared = go_on and most not in (NEVER, ALWAYS)
-    if most != NEVER:
-        union = inverted_index.union(p.indices, p.where, tokens, dense_from=2 if shared else 0, most=most)
-        launch(p, sizes, union, tokens, **({"shared": True} if shared else {"most": most}))
-    if most != ALWAYS:
+    tokens, union = sizes["BM"] // sizes["GP"], None
+    if schedule.most != NEVER:
+        union = inverted_index.union(p.indices, p.where, tokens)
+        launch(p, sizes, union, tokens, most=schedule.most)
+    if schedule.most != ALWAYS:
         sizes = p.launch(f"selected_token_{what}", p.tma)
-        launch(p, sizes, union, tokens, **({"shared": True, "most": WHOLE} if shared else {"most": most}), tile=False)
+        launch(p, sizes, union, tokens, most=schedule.most, tile=False)
 
 
 @dataclass(frozen=True)
