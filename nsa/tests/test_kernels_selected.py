@@ -93,6 +93,7 @@ SHAPES = {
     "odd slots": {"slots": 5, "tokens": 45, "heads": 1},
     "many blocks": {"config": MANY, "tokens": 90, "heads": 1, "group": 4},
     "many of packed": {"config": MANY, "tokens": 97, "group": 4, "cu": [0, 42, 43, 97]},
+    "more heads than chunks": {"config": MANY, "tokens": 30, "heads": 5, "group": 8},
 }
 
 
@@ -258,6 +259,31 @@ def test_logits_out_of_range(sign: int, schedule: str) -> None:
     assert (lse[lse.isfinite()] * sign > 60).all()
 
 
+def test_a_part_beyond_all_that_exp2_holds_goes_on() -> None:
+    """Logits near 180 in units of log2, of either sign: the weight of the tile's part would be infinite, or 0."""
+    for sign in (1, -1):
+        (q, k, v), indices, *_ = problem(**SHAPES["many blocks"])
+        q[..., 0], k[..., 0] = far_apart(sign, q.shape[-1])
+        scale = 1.6 * q.shape[-1] ** -0.5
+        want = reference.selected_attention(q, k, v, indices, MANY, scale=scale)
+        q, k, v, idx = low(q, k, v, indices)
+        o, _ = selected_forward(q, k, v, idx, MANY, scale, schedule=SCHEDULES["mixed"])
+        close(o, want)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_value_behind_a_block_reaches_none_who_read_the_block(schedule: str) -> None:
+    """Blocks of 12 keys are held as 16 rows: those beyond the block are the next one's, which nobody chose."""
+    config = NSAConfig(l=4, d=2, l_sel=12, n_sel=4, w=8)
+    (q, k, v), indices, *_ = problem(config=config, tokens=96)
+    indices[indices == 1] = -1
+    clean, poisoned = v, v.clone()
+    poisoned[:, 12:24] = float("nan")
+    q, k, clean, poisoned, idx = low(q, k, clean, poisoned, indices)
+    o, found = (selected_forward(q, k, x, idx, config, 0.3, schedule=SCHEDULES[schedule])[0] for x in (clean, poisoned))
+    assert torch.equal(found[:, 48:], o[:, 48:])
+
+
 @pytest.mark.parametrize("schedule", ["mixed", "gather"])
 def test_loads_by_descriptor(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     by_descriptor(monkeypatch)
@@ -345,6 +371,21 @@ def test_what_few_share_is_left_to_each_query() -> None:
     assert union.starts[0, :, :2].tolist() == [[24, 40], [0, 16]]
     assert union.members[0, :, :2].tolist() == [[0b11, 0b10], [0b10, 0b01]]
     assert union.lists[:, 0].tolist() == [[0, -1, 1], [-1, -1, -1], [-1, -1, -1], [-1, -1, -1]]
+
+
+@pytest.mark.parametrize("chunk", [0, 4])
+def test_a_block_behind_all_keys_is_padding(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unchecked, it must not leave a place in the lists unwritten: that would be an address."""
+    q, k = torch.zeros(1, 4, 1, 16, device=DEVICE), torch.zeros(1, 32, 1, 16, device=DEVICE)
+    where = inverted_index.places(q, k, 8, q_start=torch.tensor([28], device=DEVICE))
+    lists = torch.tensor([[0, 1], [4, 2], [-1, 1], [5, 3]], dtype=torch.int32, device=DEVICE)[:, None]
+    monkeypatch.setattr(torch, "empty", torch.zeros)
+    union = inverted_index.union(lists, where, tokens=4, dense_from=2, most=0, chunk=chunk)
+    if union.keys is None:
+        assert union.lists.flatten().tolist() == [0, -1, -1, 2, -1, -1, -1, -1]
+    else:
+        past = union.rest_keys + where.bins
+        assert (union.keys.view(4, 2) == past).tolist() == [[False, False], [True, False], [True, False], [True, False]]
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["sum", "sum and o"])

@@ -1,7 +1,9 @@
-"""The inverted index of the gradient in one kernel: for each block the queries of a chunk that chose it, in any order.
+"""The inverted index of the forward pass and of the gradient in one kernel: for each block the queries of a chunk that
+chose it, in any order.
 
-That gradient adds up in the order of the moment anyway, so nothing is sorted: a first kernel counts the pairs of each
-key with atomics, which gives each pair its rank, a second adds the counts up, a third puts each pair in its place.
+That gradient adds up in the order of the moment anyway, and the forward's results do not depend on the order, so
+nothing is sorted: a first kernel counts the pairs of each key with atomics, which gives each pair its rank, a second
+adds the counts up, a third puts each pair in its place.
 """
 
 from __future__ import annotations

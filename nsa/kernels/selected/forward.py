@@ -62,13 +62,15 @@ MERGE_STAGES = tl.constexpr(4 if LOADS_CHAIN.value else 1)
 
 @triton.jit
 def key_rows(start, last_key, i_sub, BN: tl.constexpr, LB: tl.constexpr):
-    """Keys [BN] of part i_sub of the block at `start`, FAR outside the block; and rows to load from, to last_key."""
+    """Keys [BN] of part i_sub of the block at `start`, FAR outside the block; and rows of it to load from, to last_key:
+    p = 0 would not keep out a value that is no number.
+    """
     o_c = i_sub * BN + tl.arange(0, BN)
-    o_key = start + o_c
-    o_row = tl.minimum(o_key, last_key).to(tl.int64)
+    o_key, o_row = start + o_c, start + o_c
     if LB % BN != 0:
         o_key = tl.where(o_c < LB, o_key, FAR)
-    return o_key, o_row
+        o_row = start + tl.minimum(o_c, LB - 1)
+    return o_key, tl.minimum(o_row, last_key).to(tl.int64)
 
 
 @triton.jit
@@ -467,7 +469,7 @@ def _forward_gather(p: Problem, schedule: Schedule, to: _Results) -> None:
     chunk = min(cdiv(schedule.chunk, tokens), cdiv(rows, tokens)) * tokens
     chunks, bins, pairs = cdiv(rows, chunk), p.where.bins, schedule.pairs
     at_once = min(chunks, p.heads)
-    heads = p.heads // at_once if at_once == chunks else 1
+    heads = p.heads // at_once
     union = inverted_index.union(p.indices, p.where, tokens, schedule.dense_from, schedule.most)
     _launch_forward(p, tile, union, tokens, to=to, most=WHOLE)
     segments = chunked_index.segments(union.lists, p.where, chunk, pairs)

@@ -210,9 +210,9 @@ def _union_kernel(
         lowest = tl.min(limit, 0)
         pair = (n.to(tl.int64) * HKV + h) * SLOTS + slot
         if KEYS:
-            tl.store(keys + pair, tl.zeros_like(e) + rest_keys + HKV * BINS, mask=live & (block < 0))
+            tl.store(keys + pair, tl.zeros_like(e) + rest_keys + HKV * BINS, mask=live & (start >= M))
         else:
-            tl.store(lists + pair, tl.zeros_like(e) - 1, mask=live & (block < 0))
+            tl.store(lists + pair, tl.zeros_like(e) - 1, mask=live & (start >= M))
     key = start
     if WIDE:
         key = key.to(tl.int64)
