@@ -15,7 +15,7 @@ NOT_BEGUN = (
 _NO_START = re.compile(rb"(?:Syntax|Indentation|Tab)Error: |Fatal Python error: |" + NOT_BEGUN.encode())
 # A line of a log: who writes a traceback there has seen it, and goes on by choice.
 _LOG_LINE = re.compile(rb".*\b(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b")
-_READER_LEFT = b"BrokenPipeError"
+_TOLD_TO_END = (b"BrokenPipeError", b"KeyboardInterrupt")
 _LONGEST_LINE = 1 << 20
 LARGEST = 1e15
 """Of what is shown as a number; NaN is not smaller either."""
@@ -58,7 +58,8 @@ def shows(piece: bytes) -> bool:
 def python_error(f: BinaryIO) -> str | None:
     """What in `f` says that a Python program failed, as a phrase.
 
-    Not: exceptions that Python itself ignores, that a program logs, or that only say that nobody read on.
+    Not: exceptions that Python itself ignores, that a program logs, or that only say that nobody read on,
+    or that somebody interrupted it, whose exit code tells more.
     """
     before = b""
     found = False
@@ -66,7 +67,7 @@ def python_error(f: BinaryIO) -> str | None:
         if _TRACEBACK in line and not before.startswith(b"Exception ignored") and not _LOG_LINE.match(before):
             found = True
         elif found and not line.startswith((b" ", b"\t")) and line.strip():
-            if not line.startswith(_READER_LEFT):
+            if not line.startswith(_TOLD_TO_END):
                 return "a Python traceback"
             found = False
         elif _NO_START.match(line):

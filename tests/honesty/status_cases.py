@@ -124,7 +124,7 @@ ASKS = """
     python -c 'import sys; sys.exit(sys.version_info >= (3, 99))' && echo "known" || echo "too new"
 """
 CHILDREN = """
-    import asyncio, multiprocessing, pty, runpy
+    import asyncio, multiprocessing, pty, runpy, threading
     def leave(code): sys.exit(code)
     def run(*a): return subprocess.call([sys.executable, *a])
     async def main():
@@ -173,6 +173,27 @@ CHILDREN = """
         sizes = {name: size(name) for name in ("fails", "ok")}
         fitting = {name: found for name, found in sizes.items() if found is not None}
         assert fitting
+        codes = {}
+        def keep(name): codes[name] = run(f"status/{name}.py")
+        workers = [threading.Thread(target=keep, args=(name,)) for name in ("fails", "ok")]
+        for worker in workers: worker.start()
+        for worker in workers: worker.join()
+        if codes != {"fails": 3, "ok": 0}: sys.exit(1)
+        def count(name, found): found[run(f"status/{name}.py") in (0, 3)] = name
+        found = {}
+        count("fails", found)
+        if False in found: sys.exit(1)
+        def need(name):
+            if run(f"status/{name}.py") == 0: return
+            raise RuntimeError(name)
+        try: need("fails")
+        except RuntimeError: need("ok")
+        names = ["ok", "fails"]
+        while run(f"status/{names[-1]}.py"): names.pop()
+        print(names)
+        sleeps = "import time; print(1, flush=True); time.sleep(60)"
+        p = subprocess.Popen([sys.executable, "-c", sleeps], stdout=subprocess.PIPE)
+        p.stdout.readline(); p.send_signal(2); p.wait()
         batch = 4
         while batch:
             if subprocess.call([sys.executable, f"status/{'fails' if batch > 2 else 'ok'}.py"]) == 0: break

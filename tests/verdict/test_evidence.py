@@ -291,6 +291,7 @@ def test_a_route_names_a_device_of_the_pod(
         (b"a traceback\n", None),
         (b"ERROR:root:attempt 1\nTraceback (most recent call last):\n  f()\nOSError: busy\n", None),
         (b"Traceback (most recent call last):\n  f()\nBrokenPipeError: [Errno 32] Broken pipe\n", None),
+        (b"Traceback (most recent call last):\n  serve()\nKeyboardInterrupt\n", None),
         (b"Traceback (most recent call last):\n  f()\nOSError: busy\ndone\n", "a Python traceback"),
         (
             b'  File "a.py", line 1\n    def f(:\nSyntaxError: invalid syntax\n',

@@ -11,7 +11,8 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
-from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, NamedTuple, Sequence
 
 from .syntax import LOOPS, SETS, called, ids_in, name_of, targets_of, walked
 
@@ -22,11 +23,11 @@ _OF_ANY_FAILURE = (1, 2)
 """The codes with which Python, and most programs, end where something failed; others are chosen by somebody."""
 _EXITS = ("exit", "quit", "_exit", "SystemExit")
 _COLLECTING = ("append", "add", "extend", "insert", "update", "setdefault")
-_FUNCTIONS = {
+_FUNCTIONS: dict[str, Any] = {
     name: getattr(builtins, name)
     for name in (
         "abs", "all", "any", "bool", "dict", "enumerate", "filter", "float", "int", "len", "list", "max", "min", "next",
-        "iter", "range", "reversed", "round", "set", "sorted", "str", "sum", "tuple", "zip",
+        "reversed", "round", "set", "sorted", "str", "sum", "tuple", "zip",
     )
 }  # fmt: skip
 _VALUES = (
@@ -36,9 +37,17 @@ _VALUES = (
 )  # fmt: skip
 _STATEMENTS = (*SETS, ast.Expr, ast.If, ast.Pass, ast.Return, ast.FunctionDef)
 _COSTLY = (ast.Pow, ast.LShift)
+_REPEATING = (ast.Mult, ast.Mod)  # of a list or a text, they make one of any size
+_MOST_TURNS = 10_000
+"""Of all comprehensions together, in one run."""
+_MOST_RUNS = 200
+"""Of which one takes a millisecond or less: whoever asks more of a status may tell it apart."""
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _STATUS, _OTHERS, _KNOWN = "_nsa_pod_status", "_nsa_pod_others", "_nsa_pod_known"
+_TURNING, _NUMBER = "_nsa_pod_turning", "_nsa_pod_number"
 _FOUND, _REST = "_nsa_pod_found", "_nsa_pod_rest"
+_GOES_ON = "_nsa_pod_goes_on"
+"""What comes of a block that does not return: more of its function is behind it."""
 _TURNS = 3
 """Of a loop, in one of which there is the status."""
 
@@ -99,6 +108,12 @@ class Status:
         self._chosen = {code, code >> 8}.difference(_OF_ANY_FAILURE)  # os.system has it in the second byte
         self._ways = {_way(origin)}  # in which it, and the same status of others, come
         self._seen: set[tuple[str, ast.AST]] = set()
+        self._runs = iter(range(_MOST_RUNS))
+        self._sets: dict[str, list[tuple[ast.AST, ast.expr]]] = {}  # names, by what in the program
+        for node in program.nodes:
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+                for name in map(name_of, targets_of(node)):
+                    self._sets.setdefault(name, []).append((node, node.value))
 
     def is_as_0(self) -> bool:
         try:
@@ -143,11 +158,15 @@ class Status:
         if not any(isinstance(inner, ast.Return) for inner in walked(statement)):
             return self._sets_the_same(statement, node, pair)
         block = self._program.block_of(statement)
-        rest = ast.FunctionDef(_REST, _no_arguments(), block[block.index(statement) :], [])
-        return self._is_handed_on(statement, self._come_to(_call(_REST), node, pair, rest))
+        function = self._program.function_of(statement)
+        goes_on = [] if block is getattr(function, "body", None) else [ast.Return(ast.Constant(_GOES_ON))]
+        rest = ast.FunctionDef(_REST, _no_arguments(), [*block[block.index(statement) :], *goes_on], [])
+        found = self._come_to(_call(_REST), node, pair, rest)
+        return found.is_one or (_GOES_ON not in found and self._is_handed_on(statement, found))
 
     def _sets_the_same(self, statement: ast.stmt, node: ast.expr, pair: _Pair) -> bool:
         """Whether what a statement sets is the same, or what depends on that."""
+        self._leave_what_was_chosen(*(n for n in walked(statement) if isinstance(n, ast.Compare)))
         names = {name for inner in walked(statement) if isinstance(inner, ast.stmt) for name in self._set_by(inner)}
         found = [self._run([statement], node, of, pair.zero) for of in pair]
         pairs = {name: _Pair(*(values[name] for values in found)) for name in names}
@@ -173,10 +192,14 @@ class Status:
             yield named.id
 
     def _is_read_the_same(self, name: str, statement: ast.stmt, pair: _Pair) -> bool:
-        inside = walked(self._program.function_of(statement) or self._program.module)
-        if any(isinstance(n, (ast.Global, ast.Nonlocal)) and name in n.names for n in inside):
-            return False
+        function = self._program.function_of(statement) or self._program.module
         within = set(walked(statement))
+        is_filled = not any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) for n in within)
+        if self._program.scope_of(name, statement) is not function or (
+            self._program.is_of_others(name, function, statement, is_filled=is_filled)
+        ):
+            return False
+        inside = walked(function)
         read = (n for n in inside if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load))
         return all(self._is_same(n, pair) for n in read if n not in within)
 
@@ -199,13 +222,17 @@ class Status:
         return all(self._is_same(n, turn) for turn in turns for n in read)
 
     def _come_to(self, asked: ast.expr, node: ast.expr, pair: _Pair, *before: ast.stmt) -> _Pair:
-        """What an expression that a status is part of comes to; not where it asks for a code that was chosen."""
-        named = (n.value if isinstance(n, ast.Constant) else self._initial(name_of(n)) for n in walked(asked, *before))
+        """What an expression that a status is part of comes to."""
+        self._leave_what_was_chosen(asked, *before)
+        block = [*before, ast.Assign([ast.Name(_FOUND, ast.Store())], asked)]
+        return _Pair(*(self._run(block, node, of, pair.zero, once=True)[_FOUND] for of in pair))
+
+    def _leave_what_was_chosen(self, *asked: ast.AST) -> None:
+        """Who asks for a code that was chosen takes it for what it is."""
+        named = (n.value if isinstance(n, ast.Constant) else self._initial(name_of(n)) for n in walked(*asked))
         each = (v for value in named for v in (value if isinstance(value, (tuple, list, set, dict)) else (value,)))
         if any(type(v) is int and v and v in self._chosen for v in each):
             raise _Unknown
-        block = [*before, ast.Assign([ast.Name(_FOUND, ast.Store())], asked)]
-        return _Pair(*(self._run(block, node, of, pair.zero, once=True)[_FOUND] for of in pair))
 
     def _run(
         self, block: Sequence[ast.stmt], node: ast.expr, value: Any, zero: Any, *, once: bool = False
@@ -213,6 +240,8 @@ class Status:
         """What names stand for after statements in which `node` gives `value`: in a loop between two turns in which it
         gives `zero`, as the same status of others is.
         """
+        if next(self._runs, None) is None:
+            raise _Unknown
         above = [a for _, a in self._program.around(node)]
         looping = [] if isinstance(node, ast.Name) else [a for a in above if isinstance(a, _COMPREHENSIONS)]
         made = [self._remade(statement, node, looping) for statement in block]
@@ -220,7 +249,8 @@ class Status:
             raise _Unknown
         names = ids_in(*made)
         values = {name: self._initial(name, block) for name in names}
-        values.update({"__builtins__": {}, _OTHERS: _Other(), _KNOWN: _known})
+        values.update({"__builtins__": {}, _OTHERS: _Other(), _KNOWN: _known, _NUMBER: _number})
+        values[_TURNING] = partial(_turning, iter(range(_MOST_TURNS)))
         others = [name for name in names if isinstance(values[name], _Other) and name != _OTHERS]
         code = compile(ast.fix_missing_locations(ast.Module(made, [])), "<status>", "exec")
         in_turns = not once and any(isinstance(a, LOOPS) for a in above) and not all(map(_sets_anew, block))
@@ -251,6 +281,10 @@ class Status:
         if isinstance(made, ast.Compare):
             made.left = _call(_KNOWN, made.left)
             made.comparators = [_call(_KNOWN, side) for side in made.comparators]
+        if isinstance(made, ast.BinOp) and isinstance(made.op, _REPEATING):
+            made.left, made.right = _call(_NUMBER, made.left), _call(_NUMBER, made.right)
+        if isinstance(made, ast.comprehension):
+            made.iter = _call(_TURNING, made.iter)
         if part in looping:
             made.generators[0].iter = ast.Name(_OTHERS, ast.Load())  # type: ignore[attr-defined]
         return made
@@ -260,9 +294,9 @@ class Status:
 
     def _initial(self, name: str, block: Sequence[ast.stmt] = ()) -> Any:
         """What a name stands for at first: a function of Python's, a literal, or the same status of something else."""
-        within = set(walked(*block))
-        sets = [n for n in self._program.nodes if isinstance(n, (ast.Assign, ast.AnnAssign)) and n not in within]
-        found = [n.value for n in sets if n.value is not None and name in map(name_of, targets_of(n))]
+        sets = self._sets.get(name, ())
+        within = set(walked(*block)) if sets else ()
+        found = [value for node, value in sets if node not in within]
         if not found and name in _FUNCTIONS:
             return _FUNCTIONS[name]
         if any(map(self._is_of_another, found)):
@@ -285,6 +319,30 @@ def _known(value: Any) -> Any:
     return value
 
 
+def _turning(left: Iterator[int], values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        if next(left, None) is None:
+            raise _Unknown
+        yield value
+
+
+def _range(*ends: int) -> range:
+    """Which `sum` and `list` go over to its end."""
+    made = range(*ends)
+    if len(made) > _MOST_TURNS:
+        raise _Unknown
+    return made
+
+
+def _number(value: Any) -> Any:
+    if not isinstance(value, (int, float)):
+        raise _Unknown
+    return value
+
+
+_FUNCTIONS.update(range=_range, iter=lambda values: iter(values))  # not of a function, which may end never
+
+
 def _way(node: ast.AST) -> str:
     """By which a status comes: `wait()`, or `.returncode`."""
     node = node.value if isinstance(node, ast.Await) else node
@@ -294,6 +352,10 @@ def _way(node: ast.AST) -> str:
 def _is_of_values(node: ast.AST) -> bool:
     if isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, _COSTLY):
         return False
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, _REPEATING):
+        return False
+    if isinstance(node, ast.FunctionDef):
+        return node.name == _REST  # others may call themselves
     return isinstance(node, (*_VALUES, *_STATEMENTS)) or not isinstance(node, (ast.expr, ast.stmt))
 
 

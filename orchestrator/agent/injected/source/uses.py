@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast  # this module is imported where something has failed
 import sys
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence
 
 from ..frames import IMPORTING, drops_result, is_of
 from .syntax import FUNCTIONS, LOOPS, SETS, called, name_of, parsed, targets_of, within
@@ -45,20 +45,27 @@ def is_used(frame: FrameType, *, called: bool = False, part: int | None = None) 
     """Whether something depends on a status that `frame` reads where it is now; or, if it has `called` a function,
     on what that returns: of a tuple, on its item `part`.
     """
-    if called and drops_result(frame):
-        return False
+
+    def found() -> bool:
+        if called and drops_result(frame):
+            return False
+        statement = None if program is None else program.at(frame)
+        return program is None or statement is None or program.uses(statement, part, set())
+
     program = _program(frame)
-    statement = None if program is None else program.at(frame)
-    return program is None or statement is None or program.uses(statement, part, set())
+    return found() if program is None else program.once(frame, ("used", called, part), found)
 
 
 def takes_for_0(frame: FrameType, code: int) -> bool:
     """Whether all that depends on a status that `frame` gets where it is now, a `code`, would be the same with 0."""
     from .numbers import Status
 
+    def is_as_0() -> bool:
+        origin = None if program is None else program.expression(frame)
+        return program is not None and origin is not None and Status(program, origin, code).is_as_0()
+
     program = _program(frame)
-    origin = None if program is None else program.expression(frame)
-    return program is not None and origin is not None and Status(program, origin, code).is_as_0()
+    return program is not None and program.once(frame, ("as 0", code), is_as_0)
 
 
 def decides(frame: FrameType) -> bool:
@@ -117,6 +124,14 @@ class Program:
         self._functions = {node.name: node for node in self.nodes if isinstance(node, FUNCTIONS)}
         self.module = module
         self._imported = frozenset(_imported_names(self.nodes))
+        self._answers_at: dict[tuple[object, ...], tuple[object, bool]] = {}
+
+    def once(self, frame: FrameType, asked: tuple[object, ...], answer: Callable[[], bool]) -> bool:
+        """What is asked of a place in the text: a loop may come to it again and again."""
+        key = (id(frame.f_code), frame.f_lasti, *asked)  # by itself, its hash is made of all that it holds
+        if key not in self._answers_at:
+            self._answers_at[key] = (frame.f_code, answer())
+        return self._answers_at[key][1]
 
     def at(self, frame: FrameType) -> ast.stmt | None:
         """The innermost statement around the place where `frame` is; None if there are several in its line."""
@@ -171,7 +186,8 @@ class Program:
             return True
         if isinstance(statement, (ast.If, ast.While)):
             block = [*statement.body, *statement.orelse]
-            return not self._asks_whether_ended(statement.test) and self.reacts(block, seen)
+            asks = not self._asks_whether_ended(statement.test)
+            return asks and (_only_ends_by_its_test(statement) or self.reacts(block, seen))
         if isinstance(statement, (ast.For, ast.AsyncFor)):
             return self.reacts(statement.body, seen)
         if isinstance(statement, ast.Return):
@@ -192,9 +208,11 @@ class Program:
 
     def _leaves_out(self, statement: ast.If, seen: set[str]) -> bool:
         """Whether it goes on to the next turn of a loop, or ends that, past what sets something that others need, or
-        past an `else` of the loop that does something.
+        past an `else` of the loop that does something; or returns past an end that tells of a failure.
         """
         inside = (*statement.body, *statement.orelse)
+        if any(isinstance(s, ast.Return) for s in inside) and any(map(self._fails, self._rest_of_function(statement))):
+            return True
         jumps = any(isinstance(s, (ast.Break, ast.Continue)) for s in inside)
         around = next((above for _, above in self.around(statement) if isinstance(above, LOOPS)), None)
         if around is not None and any(isinstance(s, ast.Break) for s in inside) and self.reacts(around.orelse, seen):
@@ -204,6 +222,18 @@ class Program:
         loop = self._above.get(statement)
         targets = [(target, s) for s in _statements_in(rest) for target in _targets(s)]
         return any(self._is_read(target, None, s, seen, but=loop) for target, s in targets)
+
+    def _rest_of_function(self, statement: ast.stmt) -> Iterator[ast.stmt]:
+        """What comes behind a statement in its block, and behind those around it."""
+        for node, _ in self.around(statement):
+            if isinstance(node, ast.stmt) and not isinstance(node, FUNCTIONS):
+                block = self.block_of(node)
+                yield from block[block.index(node) + 1 :]
+
+    def _fails(self, statement: ast.stmt) -> bool:
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        ends = isinstance(call, ast.Call) and called(call) in _EXITS and not self.says(call)
+        return ends or (isinstance(statement, ast.Raise) and self.uses(statement, None, set()))
 
     def block_of(self, statement: ast.stmt) -> list[ast.stmt]:
         above = self._above[statement]
@@ -361,8 +391,11 @@ class Program:
         name = name_of(target)
         if name in seen or self._is_set_anew(name, place):
             return False
+        scope = self.module if is_attribute else self.scope_of(name, place)
+        if not is_attribute and self.is_of_others(name, scope, place, is_filled=isinstance(target.ctx, ast.Load)):
+            return True
         seen.add(name)
-        inside = self.nodes if is_attribute else ast.walk(self.function_of(place) or self.module)
+        inside = ast.walk(scope)
         read = (
             (node, self.statement(node))
             for node in inside
@@ -385,6 +418,20 @@ class Program:
         named = (node for node in ast.walk(loop) if isinstance(node, (ast.Name, ast.Attribute)))
         ends = any(isinstance(node, (ast.Break, ast.Return)) for node in ast.walk(loop))
         return not ends and all(isinstance(node.ctx, ast.Store) for node in named if name_of(node) == name)
+
+    def scope_of(self, name: str, place: ast.AST) -> ast.AST:
+        """The function whose variable a name is, or the module."""
+        function = self.function_of(place)
+        while function is not None and not _binds(function, name):
+            above = self._above[function]
+            function = above if isinstance(above, FUNCTIONS) else self.function_of(above)
+        return function or self.module
+
+    def is_of_others(self, name: str, scope: ast.AST, place: ast.AST, *, is_filled: bool) -> bool:
+        """Whether a function's caller has the object too that `place` has `filled`, or other modules the name."""
+        if scope is self.module:
+            return not self.is_main and self.function_of(place) is not None
+        return is_filled and name in _parameters(scope)
 
     def statement(self, node: ast.AST) -> ast.stmt:
         while not isinstance(node, ast.stmt):
@@ -410,6 +457,24 @@ def _holds(statement: ast.stmt, line: int, column: int | None) -> bool:
     if column is None:
         return statement.lineno <= line <= end[0]
     return (statement.lineno, statement.col_offset) <= (line, column) < end
+
+
+def _binds(function: Any, name: str) -> bool:
+    inside = within(function.body)
+    if any(isinstance(n, (ast.Global, ast.Nonlocal)) and name in n.names for n in inside):
+        return False
+    sets = (n for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return name in _parameters(function) or any(n.id == name for n in sets)
+
+
+def _parameters(function: Any) -> set[str]:
+    return {n.arg for n in ast.walk(function.args) if isinstance(n, ast.arg)}
+
+
+def _only_ends_by_its_test(statement: ast.If | ast.While) -> bool:
+    """Whether it is a loop that is left in no other way."""
+    leaves = (ast.Break, ast.Return, ast.Raise)
+    return isinstance(statement, ast.While) and not any(isinstance(s, leaves) for s in within(statement.body))
 
 
 def _statements_in(block: Sequence[ast.stmt]) -> list[ast.stmt]:

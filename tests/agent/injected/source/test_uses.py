@@ -46,6 +46,9 @@ USED = [
     "for x in (1, 2):\n    if status() == 0:\n        print(x)\n        break\nelse: exit('none')",
     "for x in (1, 2):\n    code = status()\n    if not code: break\nraise SystemExit(code)",
     "worst = 0\nfor x in (1, 2):\n    code = status()\n    worst = max(worst, code)\nassert worst",
+    "n = 2\nwhile status(): n -= 1\nprint(n)",
+    "def f():\n    if status() == 0: return\n    raise OSError\nf()",
+    "def f():\n    for x in (1, 2):\n        if status() == 0: return print(x)\n    exit('none')\nf()",
 ]
 NOT_USED = [
     "status()",
@@ -81,6 +84,10 @@ NOT_USED = [
     "def show(d):\n    for x in d: print(x)\nshow([status()])",
     "def f():\n    if status(): return None\n    return 1\nprint(f())",
     "def main():\n    if status(): return None\n    return 1\nexit(main())",
+    "def f():\n    if status(): return\n    if act(): raise OSError\nf()",
+    "def f():\n    if status(): return\n    exit(0)\nf()",
+    "while True:\n    if status() == 0: break\n    break",
+    "def f(n):\n    codes = {}\n    codes[n] = status()\nf(0)",
 ]
 DROPPED = [
     "try: fail()\nexcept ValueError: pass",
@@ -108,6 +115,15 @@ NOT_DROPPED = [
     "def f():\n    try: fail()\n    except ValueError: return False\n    return True\nif not f(): act()",
     "def f():\n    try: return fail()\n    except ValueError: return None\nassert f() is None",
 ]
+
+
+class _Asked(BaseException):
+    """Ends a program that is better not run."""
+
+
+def _not_as_0(frame: FrameType) -> bool:
+    assert not uses.takes_for_0(frame, 1)
+    raise _Asked
 
 
 def asked(tmp_path: Path, source: str, ask: Callable[[FrameType], bool]) -> bool:
@@ -152,6 +168,29 @@ def test_a_program_whose_text_is_not_there_looks_at_what_it_keeps() -> None:
 def test_of_a_tuple_the_status_counts(tmp_path: Path, part: int, used: bool) -> None:
     source = "pid, code = status() or (1, 2)\nprint(pid)\nact(code)"
     assert asked(tmp_path, source, lambda frame: uses.is_used(frame, called=True, part=part)) is used
+
+
+KEPT = [
+    "codes = {}\ndef f(_, n): codes[n] = status()\nf(codes, 0)\nact(codes)",
+    "codes = {}\ndef f(found, n): found[n] = status()\nf(codes, 0)\nact(codes)",
+    "code = 0\ndef f():\n    global code\n    code = status()\nf()\nact(code)",
+    "def g():\n    codes = []\n    def f(): codes.append([status()])\n    f()\n    act(codes)\ng()",
+    "def g():\n    n = 0\n    def f():\n        nonlocal n\n        n = status()\n    f()\n    act(n)\ng()",
+    "codes = []\ndef f(found):\n    found.append(status())\n    if found[0] > 3: print(9)\nf(codes)\nact(codes)",
+]
+KEPT_FOR_NOBODY = [
+    "codes = {}\ndef f(n): codes[n] = status()\nf(0)\nprint(codes)",
+    "code = 0\ndef f():\n    code = status()\nf()\nact(code)",
+]
+
+
+@pytest.mark.parametrize(("source", "used"), [*((s, True) for s in KEPT), *((s, False) for s in KEPT_FOR_NOBODY)])
+def test_what_a_function_keeps_outside_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, used: bool
+) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "program.py"), raising=False)
+    assert asked(tmp_path, source, lambda frame: uses.is_used(frame)) is used
+    assert not (used and asked(tmp_path, source, lambda frame: uses.takes_for_0(frame, 1)))
 
 
 AS_0 = [
@@ -199,6 +238,20 @@ NOT_AS_0 = [
     "good = [x for x in (1, 2) if status() == 0]\nassert len(good) == 2",
     "class C:\n    def f(self): self.code = status()\nc = C()\nc.f()\nif c.code > 1: exit(1)",
     "def f():\n    global code\n    code = status()\nf()\nif code > 1: exit(1)",
+    "def f(n):\n    while n:\n        if status() == 0: return\n        n -= 1\n    exit('none')\nf(1)",
+]
+WITHOUT_END = [
+    "bad = status() + sum(range(10000000000))\nexit(bad * 0)",
+    "bad = [status()] * 100000000000\nexit(min(bad))",
+    "bad = '%100000000000d' % status()\nexit(bad > '1')",
+    "bad = [status()]\nbad *= 100000000000\nexit(min(bad))",
+    "for x in range(status() * 100000000000): exit(x)",
+    "r = [1, 2, 3, 4, 5, 6, 7, 8, 9]\ncode = status()\n"
+    "bad = [code for a in r for b in r for c in r for d in r for e in r for f in r for g in r for h in r for i in r]\n"
+    "exit(len(bad) > 9)",
+    "code = status()\nexit(sum(iter(int, code)) > 1)",
+    "code = status()\n" + "if code > 5: exit(1)\n" * 300,
+    "def g():\n    code = status()\n    if code: return 1\n    def f(n): return f(n)\n    return f(1)\nexit(g())",
 ]
 
 
@@ -206,6 +259,33 @@ NOT_AS_0 = [
 def test_what_a_1_is_taken_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, same: bool) -> None:
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "program.py"), raising=False)
     assert asked(tmp_path, source, lambda frame: uses.takes_for_0(frame, 1)) is same
+
+
+@pytest.mark.parametrize("source", WITHOUT_END)
+def test_what_has_no_end_or_no_size_is_not_worked_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "program.py"), raising=False)
+    with pytest.raises(_Asked):  # before the program itself goes on
+        asked(tmp_path, source, _not_as_0)
+
+
+def test_a_place_is_worked_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[object] = []
+    at = uses.Program.at
+    monkeypatch.setattr(uses.Program, "at", lambda program, frame: places.append(frame) or at(program, frame))
+    source = "def f(): return status()\nwhile f() == 7: pass"
+    assert asked(tmp_path, source, lambda frame: all(uses.is_used(frame, called=True) for _ in "1234"))
+    assert len(places) == 1
+
+
+@pytest.mark.parametrize(("fine", "same"), [("(0, 3)", False), ("(0, 1, 2, 3)", False), ("range(9)", True)])
+def test_a_number_that_is_asked_for_where_the_answer_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fine: str, same: bool
+) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "program.py"), raising=False)
+    source = f"ok = status() in {fine}\nif not ok: exit(1)"
+    assert asked(tmp_path, source, lambda frame: uses.takes_for_0(frame, 3)) is same
 
 
 @pytest.mark.parametrize(("code", "same"), [(5, False), (3, True), (2, True)])
