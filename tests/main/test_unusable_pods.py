@@ -76,10 +76,10 @@ def test_accepting_a_new_host_key_pins_it(sshd: Sshd, tmp_path: Path) -> None:
 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 512 KiB: room for the agent and little else."""
+    """A file system of 2 MiB: room for the agent, with the modules that its Python compiles, and little else."""
     place = tmp_path / "small"
     place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], check=True)
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
 
@@ -92,7 +92,7 @@ _small = pytest.mark.skipif(
 @_small
 def test_a_full_disk_is_said(full_disk: Path, tmp_path: Path) -> None:
     project = new_project(tmp_path, {"local": {**local_pod(tmp_path), "workdir": str(full_disk / "workdir")}})
-    project.commit({**FILES, "big": "x" * 2**20})
+    project.commit({**FILES, "big": "x" * 2**21})
     outcome = project.validate("--runbook", "r")
     assert outcome.exit_code == 4
     assert "No space left" in outcome.json["error"] or "full" in outcome.json["error"]
