@@ -271,9 +271,14 @@ def test_a_part_beyond_all_that_exp2_holds_goes_on() -> None:
         close(o, want)
 
 
+@pytest.mark.parametrize("by", ["address", "descriptor"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_value_behind_a_block_reaches_none_who_read_the_block(schedule: str) -> None:
+def test_a_value_behind_a_block_reaches_none_who_read_the_block(
+    schedule: str, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Blocks of 12 keys are held as 16 rows: those beyond the block are the next one's, which nobody chose."""
+    if by == "descriptor":
+        by_descriptor(monkeypatch)
     config = NSAConfig(l=4, d=2, l_sel=12, n_sel=4, w=8)
     (q, k, v), indices, *_ = problem(config=config, tokens=96)
     indices[indices == 1] = -1
@@ -284,11 +289,11 @@ def test_a_value_behind_a_block_reaches_none_who_read_the_block(schedule: str) -
     assert torch.equal(found[:, 48:], o[:, 48:])
 
 
-@pytest.mark.parametrize("schedule", ["mixed", "gather"])
+@pytest.mark.parametrize("schedule", ["token", "mixed", "gather"])
 def test_loads_by_descriptor(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     by_descriptor(monkeypatch)
-    assert_equals_oracle("many of packed", schedule)
-    assert_equals_oracle("192/128 in small", schedule)
+    for shape in ("many of packed", "192/128 in small", "long block"):
+        assert_equals_oracle(shape, schedule)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

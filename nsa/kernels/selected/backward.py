@@ -161,14 +161,14 @@ def _launch_dq(
     """The dq kernel over the queries and heads `of` a chunk, all unless given, tile by tile or one by one."""
     of = of or Chunk(0, p.indices.shape[0], 0, p.heads)
     together = union_tokens if union else 1
-    lists = Lists.of(p, union, tile)
+    lists, tma = Lists.of(p, union, tile), p.by_tma(tile)
     dq_kernel[(cdiv(of.rows, together), of.heads)](
-        p.q, p.k, p.v, *p.descriptors(sizes["BN"]), *up, dq, *lists.blocks, p.where.queries,
+        p.q, p.k, p.v, *p.descriptors(sizes["BN"], tma), *up, dq, *lists.blocks, p.where.queries,
         lists.rest, dq if part is None else part,
         p.indices.shape[0], of.first, of.head, of.heads, lists.tiles, most, lists.rest_keys,
         *p.strides, *lists.strides, p.scale,
         TB=together if tile else 1, UT=together, U=lists.width, SP=next_power_of_2(sizes["SLOTS"]),
-        TILE=tile, MERGE=part is not None, ADD=add, TMA=p.tma, **sizes,
+        TILE=tile, MERGE=part is not None, ADD=add, TMA=tma, **sizes,
     )  # fmt: skip
 
 

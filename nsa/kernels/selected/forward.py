@@ -452,7 +452,7 @@ def _forward_shared(p: Problem, schedule: Schedule, to: _Results) -> None:
     """Tiles with small unions by the tile kernel; of the others, what two queries share by the tile kernel too, and the
     rest by the token kernel, which goes on from there.
     """
-    tile, token = (p.launch(f"selected_{kernel}_forward", p.tma) for kernel in ("tile", "token"))
+    tile, token = (p.launch(f"selected_{x}_forward", p.by_tma(tile=x == "tile")) for x in ("tile", "token"))
     tokens = tile["BM"] // tile["GP"]
     union = inverted_index.union(p.indices, p.where, tokens, dense_from=2, most=schedule.most)
     _launch_forward(p, tile, union, tokens, to=to, shared=True)
@@ -499,13 +499,13 @@ def _launch_forward(
     """The tile kernel or the token kernel over the queries and heads `of` a chunk, all unless given."""
     of = of or Chunk(0, p.indices.shape[0], 0, p.heads)
     together = union_tokens if union else 1
-    lists = Lists.of(p, union, tile)
+    lists, tma = Lists.of(p, union, tile), p.by_tma(tile)
     forward_kernel[(cdiv(of.rows, together), of.heads)](
-        p.q, p.k, p.v, *p.descriptors(sizes["BN"]), *to.pointers, *lists.blocks, p.where.queries,
+        p.q, p.k, p.v, *p.descriptors(sizes["BN"], tma), *to.pointers, *lists.blocks, p.where.queries,
         lists.rest, *(part or (to.o, to.lse)),
         p.indices.shape[0], of.first, of.head, of.heads, lists.tiles, most,
         *p.strides, *lists.strides, p.scale * LOG2E.value,
         TB=together if tile else 1, UT=together, U=lists.width, SP=next_power_of_2(sizes["SLOTS"]),
-        TILE=tile, MERGE=part is not None, SHARED=shared, ONLINE=online(p.q, p.tma), STAGES=sizes["num_stages"],
-        TMA=p.tma, **to.flags, **sizes,
+        TILE=tile, MERGE=part is not None, SHARED=shared, ONLINE=online(p.q, tma), STAGES=sizes["num_stages"],
+        TMA=tma, **to.flags, **sizes,
     )  # fmt: skip

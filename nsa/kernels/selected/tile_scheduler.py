@@ -184,8 +184,18 @@ class Problem:
 
     def launch(self, kernel: str, tma: bool = False) -> dict[str, Any]:
         """The compile-time arguments of `kernel`; a tile of keys is no longer than a block."""
-        tile, block = self.tile(kernel, tma), max(16, next_power_of_2(self.where.l_sel))
-        return {**self.sizes, **tile, "BN": min(tile["BN"], block)}
+        tile = self.tile(kernel, tma)
+        return {**self.sizes, **tile, "BN": min(tile["BN"], self._longest_tile)}
+
+    @property
+    def _longest_tile(self) -> int:
+        return max(16, next_power_of_2(self.where.l_sel))
+
+    def by_tma(self, tile: bool) -> bool:
+        """Whether the tile or the token kernel takes keys and values by TMA. What lies in a tile behind the end of its
+        block, the tile kernel leaves out when it computes again, which the token kernel does not.
+        """
+        return self.tma and (tile or self.where.l_sel == self._longest_tile)
 
     def schedule(self, kernel: str, backward: bool) -> Schedule:
         """What `choose_schedule` names for this problem and the tiles of `kernel`."""
@@ -196,10 +206,10 @@ class Problem:
             self.group, tokens, slots, self.where.l_sel, widest, backward, item, rows, self.where.longest, self.tma
         )
 
-    def descriptors(self, rows: int) -> tuple[Any, ...]:
+    def descriptors(self, rows: int, wanted: bool) -> tuple[Any, ...]:
         """Tiles of `rows` keys for TMA: two parts of k and two of v, None for what there is not."""
         k, v = self.one_batch
-        return (*key_tiles(k, rows, self.tma), *key_tiles(v, rows, self.tma))
+        return (*key_tiles(k, rows, wanted), *key_tiles(v, rows, wanted))
 
 
 def problem_of(
@@ -223,7 +233,7 @@ def by_tile_or_token(p: Problem, schedule: Schedule, what: str, launch: Callable
         union = inverted_index.union(p.indices, p.where, tokens)
         launch(p, sizes, union, tokens, most=schedule.most)
     if schedule.most != ALWAYS:
-        sizes = p.launch(f"selected_token_{what}", p.tma)
+        sizes = p.launch(f"selected_token_{what}", p.by_tma(tile=False))
         launch(p, sizes, union, tokens, most=schedule.most, tile=False)
 
 
