@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
 
 from nsa import flags, nsa_attention, ops, reference, routing
 from nsa.kernels import attention, backend
@@ -28,16 +27,9 @@ def _call(problem: Problem, function, **fixed):  # type: ignore[no-untyped-def]
     return call
 
 
-def _blocks(problem: Problem) -> Tensor:
-    """The oracle's choice, so that a near-tie decides nothing."""
-    found = {name: x.double() for name, x in problem.tensors().items()}
-    k_cmp = reference.compress(found["k_cmp_in"], problem.config, cu_seqlens=problem.cu_seqlens)
-    return reference.select_blocks(found["q"], k_cmp, problem.config, cu_seqlens=problem.cu_seqlens)
-
-
 @pytest.mark.parametrize("problem", problems())
 def test_matches_the_oracle(problem: Problem) -> None:
-    indices = _blocks(problem)
+    indices = problem.oracle_blocks(problem.tensors())
     with expect_route(**dict.fromkeys(BRANCHES, "triton")):
         judge(
             problem,
@@ -50,7 +42,7 @@ def test_matches_the_oracle(problem: Problem) -> None:
 def test_with_many_queries_the_window_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "HOST_BOUND", 0)
     problem = replace(CASES["batch"], device=DEVICE)
-    indices = _blocks(problem)
+    indices = problem.oracle_blocks(problem.tensors())
     judge(
         problem,
         problem.tensors(),
@@ -69,7 +61,7 @@ ROTATED = {
 @pytest.mark.parametrize("name", ["packed", *(pytest.param(name, marks=SLOW) for name in ("192", "batch"))])
 def test_turns_the_means_of_keys(name: str) -> None:
     problem = replace(ROTATED[name], device=DEVICE)
-    fixed = {"block_indices": _blocks(problem), "compressed_rope": 100.0}
+    fixed = {"block_indices": problem.oracle_blocks(problem.tensors()), "compressed_rope": 100.0}
     with expect_route(**dict.fromkeys(BRANCHES, "triton")):
         judge(
             problem,

@@ -140,12 +140,11 @@ def _attention(case: Case, function: Callable[..., Tensor], **options: Any) -> C
 
 def _parity(case: Case) -> None:
     """Errors at some queries are at most `judge.ALLOWED` times those of the formula in the dtype, and one rounding."""
-    problem, where = case.problem, {"cu_seqlens": case.problem.cu_seqlens}
+    problem = case.problem
     tensors = problem.tensors()
     if case.shared:
         tensors = {name: tensors[name] for name in ("q", "k_sel", "v_sel", "gates")}
-    k_cmp = reference.compress(tensors["k_sel" if case.shared else "k_cmp_in"].double(), problem.config, **where)
-    blocks = reference.select_blocks(tensors["q"].double(), k_cmp, problem.config, **where)
+    blocks = problem.oracle_blocks({"q": tensors["q"], "k_cmp_in": tensors["k_sel" if case.shared else "k_cmp_in"]})
     ours = _attention(
         case,
         nsa_attention,

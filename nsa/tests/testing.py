@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -85,9 +85,14 @@ class Problem:
         return call
 
     def oracle_blocks(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """The oracle's selection in fp64: both sides of a parity test use it, so that near-ties cannot differ."""
-        keys = reference.compress(tensors["k_cmp_in"].double(), self.config, cu_seqlens=self.cu_seqlens)
-        return reference.select_blocks(tensors["q"].double(), keys, self.config, cu_seqlens=self.cu_seqlens)
+        """The oracle's selection in fp64: both sides of a parity test use it, so that near-ties cannot differ.
+
+        On the CPU: it looks at every score, for which a GPU that several processes share lets each wait.
+        """
+        here = replace(self, device="cpu")
+        q, k = (tensors[name].detach().cpu().double() for name in ("q", "k_cmp_in"))
+        keys = reference.compress(k, self.config, cu_seqlens=here.cu_seqlens)
+        return reference.select_blocks(q, keys, self.config, cu_seqlens=here.cu_seqlens).to(self.device)
 
 
 def assert_parity(problem: Problem, **options: Any) -> None:
