@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from inspect import signature
 from typing import Any, ClassVar
 
 import torch
@@ -26,6 +27,8 @@ NOT_A_TARGET = -100
 """The label that Hugging Face gives to positions without a loss."""
 CACHE = next(x.name for x in fields(CausalLMOutputWithPast) if x.name in ("cache", "past_key_values"))
 """What this `transformers` calls a cache where it gives or takes one; earlier ones say `past_key_values`."""
+TELLS_NEW = "next_sequence_length" in signature(GenerationMixin.prepare_inputs_for_generation).parameters
+"""Whether `generate` says how many columns are new; earlier ones always give the mask of all, which tells it."""
 
 
 class NSALanguageConfig(PretrainedConfig):
@@ -117,21 +120,30 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
 
     def prepare_inputs_for_generation(
         self, input_ids: Tensor, past_key_values: Any = None, attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None, use_cache: bool | None = None, cache: Any = None, **_: Any,
+        inputs_embeds: Tensor | None = None, use_cache: bool | None = None, cache: Any = None,
+        next_sequence_length: int | None = None, output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None, **_: Any,
     ) -> dict[str, Any]:  # fmt: skip
         """What `generate` gives to `forward`: the columns that the cache has not seen. The mask is of all of them."""
         cache = past_key_values if cache is None else cache
         name, columns = "input_ids", input_ids
         if inputs_embeds is not None:  # of the prompt, before whatever tokens were generated
             name, columns = "inputs_embeds", torch.cat([inputs_embeds, self.model.embed(input_ids)], dim=1)
-        seen = 0 if cache is None else cache.get_seq_length()
-        left_out = 0 if attention_mask is None else attention_mask.shape[1] - columns.shape[1]  # seen in earlier calls
+        given = columns.shape[1]
+        if TELLS_NEW:
+            first = 0 if next_sequence_length is None else given - next_sequence_length
+        else:
+            seen = 0 if cache is None else cache.get_seq_length()
+            left_out = 0 if attention_mask is None else attention_mask.shape[1] - given  # seen in earlier calls
+            first = max(0, seen - left_out)
         return {
-            name: columns[:, max(0, seen - left_out) :],
+            name: columns[:, first:],
             "attention_mask": attention_mask,
             "cache": cache,
             "use_cache": use_cache,
             "logits_to_keep": 1,
+            "output_attentions": output_attentions,
+            "output_hidden_states": output_hidden_states,
         }
 
     def forward(
