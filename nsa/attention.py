@@ -79,11 +79,11 @@ class Attention(Operation):
         return "mean" if x["compressed"] is None else ""
 
     def computed(self, plan: Plan, x: Arguments, keep: bool, looked: bool = False) -> list[Tensor]:
-        """Borders on a device are not waited for where the backend may take them unseen: `nsa.host.noted` says later
-        what is wrong with them. Strict calls and those that NSA_DEBUG_* observes wait.
+        """Borders on a device are not waited for where the backend may take them unseen: `nsa.host.raise_noted` says
+        later what is wrong with them. Strict calls and those that NSA_DEBUG_* observes wait.
         """
         if not looked and plan.request.packed and host.waits_for(x["cu_seqlens"]) and self._unseen(plan, x):
-            host.noted(plan.device)
+            host.raise_noted(plan.device)
             return plan.within(lambda: self.compute(plan, x, keep))
         return super().computed(plan, x, keep, looked)
 
@@ -166,7 +166,7 @@ class Attention(Operation):
             return None
         module = registry.load(plan.decision.backend)
         if plan.request.packed and not self._unseen(plan, x):
-            x = {**x, "cu_seqlens": host.beside(x["cu_seqlens"], plan.device)}
+            x = self.placed(plan, x)
         return plan.within(lambda: module.attention_gradient(grad, results, Call.of(plan, x)))  # type: ignore[no-any-return]
 
 

@@ -17,7 +17,7 @@ from nsa import blocks, checks
 from nsa.compressors import Compressor, MeanCompressor
 from nsa.config import NSAConfig
 from nsa.device import named_device
-from nsa.host import numbers, to_device, told
+from nsa.host import numbers, to_device, with_numbers
 from nsa.library import modes
 from nsa.serving.page_table import PageTable
 from nsa.serving.rows import PagedRows, Rows
@@ -314,7 +314,7 @@ class NSACache:
         first = [length - count for length, count in zip(mapping.starts, held, strict=True)]
         length = max(held) + mapping.width
         seen = (mapping.fetch(x, new, first, length) for x, new in zip(self.window.stored, (k, v), strict=True))
-        return *seen, told(to_device(held, k.device), held)
+        return *seen, with_numbers(to_device(held, k.device), held)
 
     def _emit(self, mapping: SlotMapping, k: Tensor, v: Tensor) -> None:
         """Store the compressed tokens that the new rows complete."""

@@ -13,7 +13,7 @@ from nsa import checks, flags, functional, library, reference, routing
 from nsa.blocks import num_compressed
 from nsa.cache import CACHES, Branches, NSACache, Triple
 from nsa.config import BRANCHES
-from nsa.host import to_device, told
+from nsa.host import to_device, with_numbers
 from nsa.operations import widened
 from nsa.plans import Key, Plan, layout, sharing
 from nsa.serving.slot_mapping import SlotMapping
@@ -148,7 +148,7 @@ def _chunk(
 ) -> Tensor:  # fmt: skip
     """Several tokens of each sequence, appended and attended to. The last may be padding; it stands before `end`."""
     config, empty, end = cache.config, cache.empty, max(mapping.starts) + mapping.width
-    start = told(cache.lengths.clone(), mapping.starts)
+    start = with_numbers(cache.lengths.clone(), mapping.starts)
     recent = None if empty else cache.recent(mapping, keys[2], values[2])
     cache.append(keys, values, counts=mapping.counts)
     count = num_compressed(end, config)
