@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nsa import blocks, checks, host, library, routing
+from nsa import blocks, host, library, routing
 from nsa.checks import Triple
 from nsa.config import NSAConfig
 from nsa.library import Arguments
@@ -48,10 +48,9 @@ class Call(NamedTuple):
     @classmethod
     def of(cls, plan: Plan, x: Arguments) -> Call:
         """The call of a plan's kind with these arguments."""
-        keys, values = x["k"], x["v"]
+        k, v = ((y, y, y) if isinstance(y, Tensor) else tuple(y) for y in (x["k"], x["v"]))
         return cls(
-            plan.request, x["q"], keys if type(keys) is tuple else checks.triple("", "k", keys),
-            values if type(values) is tuple else checks.triple("", "v", values), x["gates"], x["config"],
+            plan.request, x["q"], k, v, x["gates"], x["config"],  # type: ignore[arg-type]
             x["compressed"], x["compressed_rope"], plan.scale, x["cu_seqlens"], x["q_start"], x["block_indices"],
         )  # fmt: skip
 

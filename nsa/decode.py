@@ -189,7 +189,7 @@ def _step(
 
 def _routed(
     tensors: tuple[Tensor, ...], cache: NSACache, facts: Key, how: dict[str, Any],
-    call: Callable[[ModuleType], tuple[Tensor, Tensor, Tensor]], judge: routing.record.Judge | None,
+    call: Callable[[ModuleType], tuple[Tensor, Tensor, Tensor]], judge: routing.Judge | None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """o and blocks of a step of one token by the backend for it; what was read is the cache's to say. The step's plan
     belongs to the cache, whose buffers its launches read.
