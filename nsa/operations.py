@@ -20,7 +20,7 @@ from nsa.blocks import num_compressed
 from nsa.host import int32_on
 from nsa.library import Arguments
 from nsa.phi import MlpPhi, WeightedPhi
-from nsa.plans import ALIGNED, PLANS, Key, Plan
+from nsa.plans import PLANS, Key, Plan, layout
 from nsa.routing import Request, registry
 
 P = ParamSpec("P")
@@ -290,7 +290,7 @@ def _note(values: Sequence[Any], facts: list[Any], places: dict[int, int]) -> bo
     for x in values:
         kind = type(x)
         if kind in TENSORS:
-            facts += x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % ALIGNED
+            facts += layout(x)
             facts.append(places.setdefault(id(x), len(places)))
             wanted = wanted or x.requires_grad
         elif x is None:

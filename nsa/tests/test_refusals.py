@@ -155,7 +155,7 @@ TYPES: list[tuple[Callable[[], object], str]] = [
     (lambda: nsa_decode(Q, K, V, GATES, None), "nsa_decode: cache must be an NSACache, got NoneType"),
     (lambda: nsa_decode(Q, K, V, GATES, CACHE, counts=3), "counts must be 1 integers, got 3"),
     (lambda: nsa_decode(Q, K, V, GATES, CACHE, counts=[1.5]), r"counts must be 1 integers, got \[1.5\]"),
-    (lambda: CACHE.reorder(None), "reorder needs entries from 0 to 0, got None"),
+    (lambda: CACHE.reorder(None), "reorder needs a list of entries from 0 to 0, got None"),
     (lambda: CACHE.reserve("all"), "tokens must be 1 integers, got 'all'"),
     (lambda: NSACache(CONFIG, 1, 2, 8, 6, compress="mean"), "compress must be a function or None, got str"),
     (lambda: explained(tokens="9"), "tokens must be an integer, got str"),
