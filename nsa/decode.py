@@ -114,9 +114,9 @@ def _in_autocast(
 library.define(
     SCHEMA, _operator, _shapes, [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
 )
-library.LIBRARY.impl("decode", _without_gradient, "Autograd")
+library.LIBRARY.impl("decode", library.apart(_without_gradient), "Autograd")
 for _device in ("CPU", "CUDA"):
-    library.LIBRARY.impl("decode", _in_autocast, f"Autocast{_device}")
+    library.LIBRARY.impl("decode", library.apart(_in_autocast), f"Autocast{_device}")
 
 
 def _decode(
