@@ -251,8 +251,10 @@ def cached_attention(
     name = "cached_attention"
     _check_cache(name, cache)
     checks.tensor(name, "q", q)
-    if q.dim() != 4 or q.shape[1] != 1 or cache.empty:
-        raise ValueError(f"{name}: one query [B,1,Hq,Dk] and a cache with tokens are needed, got {list(q.shape)}")
+    if q.dim() != 4 or q.shape[1] != 1:
+        raise ValueError(f"{name}: q must have the shape [B,1,Hq,Dk], got {list(q.shape)}")
+    if cache.empty:
+        raise ValueError(f"{name}: the cache must hold a token at least; it is empty")
     if cache.rewound:
         raise ValueError(f"{name}: after undo the window lacks a key of the last token; append a token first")
     if not branches or set(branches) - set(BRANCHES):

@@ -264,7 +264,7 @@ class NativeSparseAttention(nn.Module):
         return (
             f"heads={self.n_heads}, kv_heads={self.n_kv_heads}, dk={self.dk}, dv={self.dv}, phi={self.phi}, "
             f"gate={self.gate}, shared_kv={self.shared_kv}, rope_base={self.rope_base}, backend={self.backend}, "
-            f"{self.config}"
+            f"strict={self.strict}, deterministic={self.deterministic}, {self.config}"
         )
 
 

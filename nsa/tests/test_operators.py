@@ -178,7 +178,7 @@ def test_export_of_packed_sequences() -> None:
 
 @needs_graphs
 def test_a_graph_that_ends_before_an_operator_leaves_out_what_it_runs() -> None:
-    """How many compressed tokens packed sequences have, no graph knows: the compiler then followed routing and plans."""
+    """No graph knows how many compressed tokens packed sequences have: then routing and plans were compiled."""
     layer = NativeSparseAttention(64, 4, 2, SMALL, phi="weighted").to(DEVICE)
     x, borders = torch.randn(1, 20, 64, device=DEVICE), torch.tensor([0, 7, 20], device=DEVICE)
     torch._dynamo.reset()

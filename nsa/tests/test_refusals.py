@@ -57,6 +57,8 @@ CASES: list[tuple[Callable[[], object], str]] = [
         lambda: ops.select_blocks(Q, K_CMP, CONFIG, q_start=torch.tensor([-1])),
         r"q_start must be at least 0, got \[-1\]",
     ),
+    (lambda: ops.cached_attention(Q[:, :1], GATES[:, :1], CACHE), "the cache must hold a token at least; it is empty"),
+    (lambda: ops.cached_attention(Q, GATES, CACHE), r"q must have the shape \[B,1,Hq,Dk\], got \[1, 20, 4, 8\]"),
     (lambda: window(Q[:, :, :0]), "Hq=0 must be a multiple of Hkv=2, and both at least 1"),
     (lambda: window(Q[..., :0], K[..., :0]), "Dk must be at least 1, got 0"),
     (lambda: window(v=V[..., :0]), "Dv must be at least 1, got 0"),
