@@ -164,7 +164,7 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
             inputs_embeds: [B,T,hidden_size] instead of input_ids.
             cu_seq_lens_q: the borders [N+1] of the sequences packed in a batch of one, which spare a look at
                 position_ids on the device.
-            labels: [B,T], -100 where there is no loss; shifted here.
+            labels: [B,T], -100 where there is no loss; shifted here. What follows padding is no target.
             use_cache: give a cache back; default: where one is given, or neither labels are nor gradients computed.
             logits_to_keep: the last so many positions only, or these [N]; 0 keeps all.
             return_dict: False gives a tuple.
@@ -195,7 +195,7 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
             raise ValueError(f"{NAME}: with use_cache=False the tokens in the given cache would not be read")
         caches = self._caches(cache, len(tokens)) if use_cache else None
         logits = self._logits(tokens, attention_mask, caches) if packed is None else self._packed(tokens, packed)
-        loss = None if labels is None else _loss(logits, labels, num_items_in_batch)
+        loss = None if labels is None else _loss(logits, labels, attention_mask, num_items_in_batch)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         output = CausalLMOutputWithPast(loss=loss, logits=logits[:, kept], **{CACHE: caches})
         return output if return_dict is not False else output.to_tuple()
@@ -275,9 +275,12 @@ def _borders(position_ids: Tensor, tokens: Tensor, attention_mask: Tensor | None
     return None if len(borders) == batch else torch.cat([borders, borders.new_tensor([batch * columns])])
 
 
-def _loss(logits: Tensor, labels: Tensor, items: int | Tensor | None) -> Tensor:
-    """Cross-entropy of each token's successor: the mean, or the sum divided by `items`."""
-    pairs = logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten()
+def _loss(logits: Tensor, labels: Tensor, mask: Tensor | None, items: int | Tensor | None) -> Tensor:
+    """Cross-entropy of each token's successor, of padding's none: the mean, or the sum divided by `items`."""
+    targets = labels[:, 1:]
+    if mask is not None:  # padding before a text stands behind it in the model, and has seen it
+        targets = targets.masked_fill(mask[:, -labels.shape[1] : -1] == 0, NOT_A_TARGET)
+    pairs = logits[:, :-1].flatten(0, 1).float(), targets.flatten()
     loss = F.cross_entropy(*pairs, ignore_index=NOT_A_TARGET, reduction="mean" if items is None else "sum")
     return loss if items is None else loss / items
 

@@ -152,6 +152,15 @@ def test_it_trains_from_labels() -> None:
     assert output.past_key_values is None
 
 
+@pytest.mark.parametrize("real", [slice(9, None), slice(None, -9)], ids=["padded before", "padded behind"])
+def test_padding_changes_no_loss(real: slice) -> None:
+    lm, text = model().train(), prompt()
+    mask = torch.zeros_like(text)
+    mask[:, real] = 1
+    found = lm(text, attention_mask=mask, labels=text.masked_fill(mask == 0, -100)).loss
+    torch.testing.assert_close(found, lm(text[:, real], labels=text[:, real]).loss)
+
+
 def test_a_trainer_trains_and_judges_it(tmp_path: Path) -> None:
     pytest.importorskip("accelerate", reason="accelerate, which a Trainer needs, is not installed")
     texts = [{"input_ids": x, "labels": x} for x in prompt(batch=6).tolist()]
