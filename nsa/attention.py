@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nsa import blocks, checks, host, library, routing
+from nsa import blocks, host, library, routing
 from nsa.checks import Triple
 from nsa.config import NSAConfig
 from nsa.library import Arguments
@@ -48,10 +48,9 @@ class Call(NamedTuple):
     @classmethod
     def of(cls, plan: Plan, x: Arguments) -> Call:
         """The call of a plan's kind with these arguments."""
-        keys, values = x["k"], x["v"]
+        k, v = ((y, y, y) if isinstance(y, Tensor) else tuple(y) for y in (x["k"], x["v"]))
         return cls(
-            plan.request, x["q"], keys if type(keys) is tuple else checks.triple("", "k", keys),
-            values if type(values) is tuple else checks.triple("", "v", values), x["gates"], x["config"],
+            plan.request, x["q"], k, v, x["gates"], x["config"],  # type: ignore[arg-type]
             x["compressed"], x["compressed_rope"], plan.scale, x["cu_seqlens"], x["q_start"], x["block_indices"],
         )  # fmt: skip
 
@@ -79,11 +78,11 @@ class Attention(Operation):
         return "mean" if x["compressed"] is None else ""
 
     def computed(self, plan: Plan, x: Arguments, keep: bool, looked: bool = False) -> list[Tensor]:
-        """Borders on a device are not waited for where the backend may take them unseen: `nsa.host.noted` says later
-        what is wrong with them. Strict calls and those that NSA_DEBUG_* observes wait.
+        """Borders on a device are not waited for where the backend may take them unseen: `nsa.host.raise_noted` says
+        later what is wrong with them. Strict calls and those that NSA_DEBUG_* observes wait.
         """
         if not looked and plan.request.packed and host.waits_for(x["cu_seqlens"]) and self._unseen(plan, x):
-            host.noted(plan.device)
+            host.raise_noted(plan.device)
             return plan.within(lambda: self.compute(plan, x, keep))
         return super().computed(plan, x, keep, looked)
 
@@ -166,7 +165,7 @@ class Attention(Operation):
             return None
         module = registry.load(plan.decision.backend)
         if plan.request.packed and not self._unseen(plan, x):
-            x = {**x, "cu_seqlens": host.beside(x["cu_seqlens"], plan.device)}
+            x = self.placed(plan, x)
         return plan.within(lambda: module.attention_gradient(grad, results, Call.of(plan, x)))  # type: ignore[no-any-return]
 
 

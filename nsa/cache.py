@@ -17,7 +17,7 @@ from nsa import blocks, checks
 from nsa.compressors import Compressor, MeanCompressor
 from nsa.config import NSAConfig
 from nsa.device import named_device
-from nsa.host import numbers, to_device, told
+from nsa.host import numbers, to_device, with_numbers
 from nsa.library import modes
 from nsa.serving.page_table import PageTable
 from nsa.serving.rows import PagedRows, Rows
@@ -66,7 +66,6 @@ class NSACache:
             before compression.
         pages: where the pages of `compressed` and `selected` are; None without pages.
         compress: the compressor.
-        mean: the same, if it is one whose tokens a kernel can make.
         branch_reads: int64 [B,Hkv,3], key rows that the last decode step read in each branch, counted where they
             were gathered; None before the first one, and after a chunk of several tokens, which counts none. The next
             step may overwrite it.
@@ -111,7 +110,6 @@ class NSACache:
             raise TypeError(f"{NAME}: compress must be a function or None, got {type(compress).__name__}")
         self.config = config
         self.compress = compress or MeanCompressor(config)
-        self.mean = self.compress if isinstance(self.compress, MeanCompressor) else None
         self.workspaces: dict[object, Any] = {}
         self.plans: dict[Any, Any] = {}
 
@@ -144,12 +142,10 @@ class NSACache:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NSACache:
         """With the same compressor, whose weights are not copied, unless that says how it is copied."""
-        shared = {"compress": self.compress, "mean": self.mean}
-        if hasattr(self.compress, "__deepcopy__"):
-            shared["compress"] = deepcopy(self.compress, memo)
+        compress = deepcopy(self.compress, memo) if hasattr(self.compress, "__deepcopy__") else self.compress
         memo[id(self)] = copied = type(self).__new__(type(self))
-        held = {name: x for name, x in self.__getstate__().items() if name not in shared}
-        copied.__setstate__({**deepcopy(held, memo), **shared})
+        held = {name: x for name, x in self.__getstate__().items() if name != "compress"}
+        copied.__setstate__({**deepcopy(held, memo), "compress": compress})
         return copied
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -158,6 +154,11 @@ class NSACache:
         self._register()
 
     # --- what it holds ---
+
+    @property
+    def mean(self) -> MeanCompressor | None:
+        """The compressor, if it is one whose tokens a kernel can make."""
+        return self.compress if isinstance(self.compress, MeanCompressor) else None
 
     @property
     def batch(self) -> int:
@@ -314,7 +315,7 @@ class NSACache:
         first = [length - count for length, count in zip(mapping.starts, held, strict=True)]
         length = max(held) + mapping.width
         seen = (mapping.fetch(x, new, first, length) for x, new in zip(self.window.stored, (k, v), strict=True))
-        return *seen, told(to_device(held, k.device), held)
+        return *seen, with_numbers(to_device(held, k.device), held)
 
     def _emit(self, mapping: SlotMapping, k: Tensor, v: Tensor) -> None:
         """Store the compressed tokens that the new rows complete."""
@@ -392,7 +393,7 @@ class NSACache:
     @torch.inference_mode(False)  # as `_grow`
     def reorder(self, index: Tensor | Sequence[int]) -> None:
         """Entry i becomes a copy of entry index[i] (beam search); the batch takes the length of `index`."""
-        wanted = f"reorder needs entries from 0 to {self.batch - 1}"
+        wanted = f"reorder needs a list of entries from 0 to {self.batch - 1}"
         chosen = _integers(wanted, index)
         if not chosen or any(not 0 <= entry < self.batch for entry in chosen):
             raise ValueError(f"{NAME}: {wanted}, got {chosen}")

@@ -6,10 +6,8 @@ tensors hold is looked at in each call (`values`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
 from numbers import Real
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,10 +15,8 @@ from torch import Tensor
 from nsa.blocks import check_block_indices, num_compressed, packed_compressed, token_positions
 from nsa.config import NSAConfig
 from nsa.host import numbers
+from nsa.library import Arguments
 from nsa.phi import MlpPhi, WeightedPhi
-
-Arguments = Mapping[str, Any]
-"""Of a public function, by name."""
 
 PHIS = {type(None): "mean", WeightedPhi: "weighted", MlpPhi: "mlp"}
 """How a request names a learned map."""

@@ -13,7 +13,7 @@ from nsa import checks, flags, functional, library, reference, routing
 from nsa.blocks import num_compressed
 from nsa.cache import CACHES, Branches, NSACache, Triple
 from nsa.config import BRANCHES
-from nsa.host import to_device, told
+from nsa.host import to_device, with_numbers
 from nsa.operations import widened
 from nsa.plans import Key, Plan, layout, sharing
 from nsa.serving.slot_mapping import SlotMapping
@@ -114,9 +114,9 @@ def _in_autocast(
 library.define(
     SCHEMA, _operator, _shapes, [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
 )
-library.LIBRARY.impl("decode", _without_gradient, "Autograd")
+library.LIBRARY.impl("decode", library.apart(_without_gradient), "Autograd")
 for _device in ("CPU", "CUDA"):
-    library.LIBRARY.impl("decode", _in_autocast, f"Autocast{_device}")
+    library.LIBRARY.impl("decode", library.apart(_in_autocast), f"Autocast{_device}")
 
 
 def _decode(
@@ -148,7 +148,7 @@ def _chunk(
 ) -> Tensor:  # fmt: skip
     """Several tokens of each sequence, appended and attended to. The last may be padding; it stands before `end`."""
     config, empty, end = cache.config, cache.empty, max(mapping.starts) + mapping.width
-    start = told(cache.lengths.clone(), mapping.starts)
+    start = with_numbers(cache.lengths.clone(), mapping.starts)
     recent = None if empty else cache.recent(mapping, keys[2], values[2])
     cache.append(keys, values, counts=mapping.counts)
     count = num_compressed(end, config)
@@ -189,7 +189,7 @@ def _step(
 
 def _routed(
     tensors: tuple[Tensor, ...], cache: NSACache, facts: Key, how: dict[str, Any],
-    call: Callable[[ModuleType], tuple[Tensor, Tensor, Tensor]], judge: routing.record.Judge | None,
+    call: Callable[[ModuleType], tuple[Tensor, Tensor, Tensor]], judge: routing.Judge | None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """o and blocks of a step of one token by the backend for it; what was read is the cache's to say. The step's plan
     belongs to the cache, whose buffers its launches read.
@@ -251,8 +251,10 @@ def cached_attention(
     name = "cached_attention"
     _check_cache(name, cache)
     checks.tensor(name, "q", q)
-    if q.dim() != 4 or q.shape[1] != 1 or cache.empty:
-        raise ValueError(f"{name}: one query [B,1,Hq,Dk] and a cache with tokens are needed, got {list(q.shape)}")
+    if q.dim() != 4 or q.shape[1] != 1:
+        raise ValueError(f"{name}: q must have the shape [B,1,Hq,Dk], got {list(q.shape)}")
+    if cache.empty:
+        raise ValueError(f"{name}: the cache must hold a token at least; it is empty")
     if cache.rewound:
         raise ValueError(f"{name}: after undo the window lacks a key of the last token; append a token first")
     if not branches or set(branches) - set(BRANCHES):

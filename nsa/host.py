@@ -53,7 +53,7 @@ def numbers(x: Tensor) -> list[int]:
     return list(known[1])
 
 
-def told(x: Tensor, known: list[int]) -> Tensor:
+def with_numbers(x: Tensor, known: list[int]) -> Tensor:
     """x, of which the host knows the integers [N] anyway: they need not be asked for."""
     version = _version(x)
     if version is not None:
@@ -61,7 +61,7 @@ def told(x: Tensor, known: list[int]) -> Tensor:
     return x
 
 
-def beside(x: Tensor, device: torch.device) -> Tensor:
+def int32_on(x: Tensor, device: torch.device) -> Tensor:
     """x as int32 on this device. What begins on the host is known there, and is the same tensor while its numbers are.
 
     What begins on a device is converted each time: not every write to it is counted, and a CUDA graph that is captured
@@ -73,10 +73,10 @@ def beside(x: Tensor, device: torch.device) -> Tensor:
     if waits_for(x):
         found, known = x.to(device, torch.int32), _KNOWN.get(x)
         _ORIGIN[found] = ref(x), version
-        return told(found, known[1]) if known is not None and known[0] == version else found
+        return with_numbers(found, known[1]) if known is not None and known[0] == version else found
     held, known = _asked(x), _BESIDE.get(x)
     if known is None or known[0] != held or known[1].device != device:
-        known = _BESIDE[x] = held, told(x.to(device, torch.int32), held)
+        known = _BESIDE[x] = held, with_numbers(x.to(device, torch.int32), held)
     return known[1]  # type: ignore[no-any-return]
 
 
@@ -91,7 +91,7 @@ def note_of(device: torch.device) -> Tensor:
     return torch.zeros(1, dtype=torch.int32, device="cpu", pin_memory=device.type == "cuda")
 
 
-def noted(device: torch.device) -> None:
+def raise_noted(device: torch.device) -> None:
     """Refuse borders of an earlier call that kernels, for which nobody waited, have found to be none by now.
 
     Raises:

@@ -12,7 +12,7 @@ from nsa import blocks, checks, ops, routing
 from nsa.cache import NSACache, Triple
 from nsa.compressors import Compressor, MeanCompressor
 from nsa.config import NSAConfig
-from nsa.host import beside
+from nsa.host import int32_on
 from nsa.phi import MlpPhi, Phi, WeightedPhi
 
 NAME = "NativeSparseAttention"
@@ -162,7 +162,7 @@ class NativeSparseAttention(nn.Module):
         self._check_call(x, cache, cu_seqlens, counts)
         if cu_seqlens is not None:
             checks.borders(NAME, cu_seqlens, x)
-            cu_seqlens = beside(cu_seqlens, x.device)
+            cu_seqlens = int32_on(cu_seqlens, x.device)
         q, k, v, gates = self.project(x, _positions(x, cache, cu_seqlens))
         if cache is not None:
             o = ops.nsa_decode(q, k, v, gates, cache, counts=counts, backend=self.backend, strict=self.strict)
@@ -264,7 +264,7 @@ class NativeSparseAttention(nn.Module):
         return (
             f"heads={self.n_heads}, kv_heads={self.n_kv_heads}, dk={self.dk}, dv={self.dv}, phi={self.phi}, "
             f"gate={self.gate}, shared_kv={self.shared_kv}, rope_base={self.rope_base}, backend={self.backend}, "
-            f"{self.config}"
+            f"strict={self.strict}, deterministic={self.deterministic}, {self.config}"
         )
 
 

@@ -255,10 +255,10 @@ class Operator:
             define(backward, self._backward, self._backward_shapes)
             self.backward = getattr(torch.ops.nsa, f"{self.name}_backward").default
             LIBRARY.impl(f"{self.name}_backward", torch.library.fallthrough_kernel, "Autograd")  # it may use autograd
-            LIBRARY.impl(self.name, self._differentiable, "Autograd")
+            LIBRARY.impl(self.name, apart(self._differentiable), "Autograd")
         LIBRARY.impl(self.name, self._transformed, "FuncTorchBatched")
         for device in ("cpu", "cuda"):
-            LIBRARY.impl(self.name, partial(self._in_autocast, device), f"Autocast{device.upper()}")
+            LIBRARY.impl(self.name, apart(partial(self._in_autocast, device)), f"Autocast{device.upper()}")
 
     def results(self, x: Arguments, keep: bool) -> list[Tensor]:
         """The function's results for these arguments; then, if the flag says so, what its gradient needs."""
@@ -355,10 +355,13 @@ class _Differentiable(torch.autograd.Function):
 
 
 def define(schema: str, run: Callable[..., Any], shapes: Callable[..., Any], tags: Sequence[torch.Tag] = ()) -> None:
-    """Define an operator by its schema, what runs it on any device, and what runs it on fake tensors."""
+    """Define an operator by its schema, what runs it on any device, and what runs it on fake tensors.
+
+    What runs it stays `apart`: a graph that ends before an operator would else be followed by those of its insides.
+    """
     name = schema.partition("(")[0]
     LIBRARY.define(schema, tags=tuple(tags))
-    LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    LIBRARY.impl(name, apart(run), "CompositeExplicitAutograd")
     register_fake(f"nsa::{name}", shapes, lib=LIBRARY)
 
 

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from nsa import checks, flags, library, reference, routing
 from nsa.blocks import num_compressed
-from nsa.host import beside
+from nsa.host import int32_on
 from nsa.library import Arguments
 from nsa.phi import MlpPhi, WeightedPhi
-from nsa.plans import ALIGNED, PLANS, Key, Plan
+from nsa.plans import PLANS, Key, Plan, layout
 from nsa.routing import Request, registry
 
 P = ParamSpec("P")
@@ -182,14 +182,17 @@ class Operation(library.Operator):
 
     def computed(self, plan: Plan, x: Arguments, keep: bool, looked: bool = False) -> list[Tensor]:
         """All results of a call of the plan's kind; then, if the flag says so, what its gradient needs."""
-        request = plan.request
-        if request.packed:
-            x = {**x, "cu_seqlens": beside(x["cu_seqlens"], request.device)}
+        request, x = plan.request, self.placed(plan, x)
         if not looked and (request.packed or request.offset or x.get("block_indices") is not None):
             k_cmp = x.get("k_cmp") if x.get("compressed") is None else x["compressed"][0]
             keys = request.keys if "k" in x else None
             checks.values(self.title, x, x[self.operands[0]], keys, k_cmp)
         return plan.within(lambda: self.compute(plan, x, keep))
+
+    @staticmethod
+    def placed(plan: Plan, x: Arguments) -> Arguments:
+        """The arguments with their borders, if any, int32 on the plan's device."""
+        return {**x, "cu_seqlens": int32_on(x["cu_seqlens"], plan.device)} if plan.request.packed else x
 
     def compute(self, plan: Plan, x: Arguments, keep: bool) -> list[Tensor]:
         """By the backend that was decided for."""
@@ -213,9 +216,7 @@ class Operation(library.Operator):
         known = getattr(registry.load(plan.decision.backend), f"{self.routed}_gradient", None)
         if known is None:
             return None
-        if plan.request.packed:
-            x = {**x, "cu_seqlens": beside(x["cu_seqlens"], plan.device)}
-        inputs, options = self._arguments(plan, x)
+        inputs, options = self._arguments(plan, self.placed(plan, x))
         return plan.within(lambda: known(grad, *results[:2], *inputs, **options))  # type: ignore[no-any-return]
 
     def _arguments(self, plan: Plan, x: Arguments) -> tuple[list[Any], dict[str, Any]]:
@@ -289,7 +290,7 @@ def _note(values: Sequence[Any], facts: list[Any], places: dict[int, int]) -> bo
     for x in values:
         kind = type(x)
         if kind in TENSORS:
-            facts += x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % ALIGNED
+            facts += layout(x)
             facts.append(places.setdefault(id(x), len(places)))
             wanted = wanted or x.requires_grad
         elif x is None:

@@ -263,7 +263,7 @@ def tune(args: argparse.Namespace, table: Table) -> Iterator[str]:
     device, until = torch.device("cuda"), time.monotonic() + args.seconds
     timer = partial(timed, device=device, repeats=args.repeats)
     architecture = lookup.architecture_of(device)
-    on = f"{table_rows.device_name(device)}, triton {triton.__version__}"
+    on = f"{table_rows.card(device)}, triton {triton.__version__}"
     for case, dtype, job, start in planned(args, device, architecture):
         if time.monotonic() > until:
             yield f"{case.shape} {dtype}: {job.kernel}: left out, {args.seconds:.0f} s are over"

@@ -28,7 +28,7 @@ from nsa.bench.judge import REGRET, Operation, judge, sampled_rows
 from nsa.bench.kernels_cases import REGIMES, SHAPES, Case, case_of, inputs
 from nsa.bench.kernels_parts import Part, Tensors, our_parts, peers, prepare
 from nsa.bench.options import Where, add_where, integers, parser, positive, some_of, where_of
-from nsa.bench.roofline import CEILINGS, Work
+from nsa.bench.roofline import Work, floor_ms
 from nsa.bench.timing import by_name, cold, peak_bytes, queued
 
 COLUMNS = ("case", "part", "by", "pass", "ms", "min", "max", "queued", "floor", "roofline", "peak_gb")
@@ -115,8 +115,7 @@ def _queued(call: Callable[[], object], ms: float, repeats: int, device: torch.d
 
 def _figures(part: Part, name: str, times: list[float], work: Work, device: torch.device) -> Row:
     median = statistics.median(times)
-    ceiling = CEILINGS.get(table_rows.device_name(device))
-    floor = ceiling.least_ms(work) if ceiling else None
+    floor = floor_ms(device, work)
     return {
         "part": part.part, "by": part.by, "pass": name,
         "ms": median, "min": min(times), "max": max(times), "n": len(times),
@@ -211,8 +210,7 @@ def main(argv: list[str]) -> int:
         found, fact = run_case(case, args, where)
         rows, facts = rows + found, [*facts, fact]
         table_rows.write_json(args.json, context=context, absent=absent, cases=facts, rows=rows)
-        if where.device.type == "cuda":
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
     right = all(fact.get("check", {"passed": True})["passed"] for fact in facts)
     timed = [row for row in rows if "ms" in row]
     if right and not timed:

@@ -23,7 +23,7 @@ from nsa.bench import rows as table_rows
 from nsa.bench.kernels_cases import SHAPES, Case, case_of, inputs
 from nsa.bench.kernels_parts import SDPA, kernel_of
 from nsa.bench.options import Where, add_where, integers, parser, positive, where_of
-from nsa.bench.roofline import CEILINGS, Work
+from nsa.bench.roofline import Work, floor_ms
 from nsa.bench.timing import captured, cold
 
 COLUMNS = ("shape", "B", "context", "by", "us", "min", "max", "us_warm", "floor", "error", "reads")
@@ -164,15 +164,14 @@ def main(argv: list[str]) -> int:
         found += measure(replace(case_of(shape, tokens, "random"), batch=batch), where, args)
         torch.cuda.empty_cache()
         table_rows.write_json(args.json, context=table_rows.context(where.device, where.dtype), rows=found)
-    _show(found, table_rows.device_name(where.device))
+    _show(found, where.device)
     return 0 if all(row.get("right", True) for row in found) else 1
 
 
-def _show(found: list[Row], device: str) -> None:
-    shown = []
-    for row in (row for row in found if "us" in row):
-        floor = 1e3 * CEILINGS[device].least_ms(Work(row["bytes"])) if device in CEILINGS else None
-        shown.append({**row, "floor": floor})
+def _show(found: list[Row], device: torch.device) -> None:
+    timed = [row for row in found if "us" in row]
+    floors = [floor_ms(device, Work(row["bytes"])) for row in timed]
+    shown = [{**row, "floor": floor and 1e3 * floor} for row, floor in zip(timed, floors, strict=True)]
     print(table_rows.shown(shown, COLUMNS))
     for row in found:
         if "failed" in row or not row.get("right", True):

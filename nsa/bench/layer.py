@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from nsa import NativeSparseAttention, nsa_attention, ops, routing
 from nsa.bench import layer_peers, options, rows
 from nsa.bench.kernels_parts import SDPA, kernel_of
+from nsa.bench.layer_peers import BASE
 from nsa.bench.timing import measure, peak_bytes, with_gradients
 from nsa.layer import COMPRESSIONS
 from nsa.models.dense import DenseAttention
 
-BASE = 1e4
 STEPS = ("rotate", "compress", "compressed", "select", "selected", "window")
 """The operations whose routes a row names."""
 DENSE = tuple(by.replace("sdpa", "dense") for by in SDPA)
@@ -143,8 +143,7 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
         dense = [row["ms"] for row in of_pass if str(row["by"]).startswith("dense")]
         for row in of_pass if dense else ():
             row["speedup_over_dense"] = min(dense) / row["ms"]  # type: ignore[operator]
-    if where.device.type == "cuda":
-        torch.cuda.empty_cache()
+    torch.cuda.empty_cache()
     return found
 
 

@@ -10,7 +10,7 @@ import torch
 from nsa import blocks
 from nsa.bench.kernels_cases import Case
 from nsa.bench.options import Where
-from nsa.bench.rows import Row
+from nsa.bench.rows import Row, card
 from nsa.bench.timing import Timing, measure
 from nsa.config import NSAConfig
 
@@ -62,12 +62,18 @@ CEILINGS = {"NVIDIA H200": Peak(4.28e12, 800e12, "measured")}
 """What copies and bf16 products of the kernel benches reached on a card (docs/kernels.md), below its data sheet."""
 
 
+def floor_ms(device: torch.device, work: Work) -> float | None:
+    """The least milliseconds of the work by the card's ceilings; None where these are not known."""
+    ceiling = CEILINGS.get(card(device))
+    return ceiling.least_ms(work) if ceiling else None
+
+
 @lru_cache
 def peak(device: torch.device, dtype: torch.dtype) -> Peak | None:
     """The peak of a GPU for a dtype: the data sheet's, or measured where the card is not listed; None for a CPU."""
     if device.type != "cuda":
         return None
-    name = torch.cuda.get_device_name(device)
+    name = card(device)
     for part, (gigabytes, half, tf32) in DATA_SHEETS.items():
         if part in name:
             return Peak(gigabytes * 1e9, (tf32 if dtype == torch.float32 else half) * 1e12, "data sheet")

@@ -20,13 +20,13 @@ Row = dict[str, Value]
 def context(device: torch.device, dtype: torch.dtype) -> Row:
     """What every row says about where it was measured."""
     return {
-        "device": device_name(device), "dtype": str(dtype).removeprefix("torch."), "torch": torch.__version__,
+        "device": card(device), "dtype": str(dtype).removeprefix("torch."), "torch": torch.__version__,
         "cuda": torch.version.cuda or "none", "triton": installed("triton") or "none",
         "python": platform.python_version(), "threads": torch.get_num_threads(),
     }  # fmt: skip
 
 
-def device_name(device: torch.device) -> str:
+def card(device: torch.device) -> str:
     """The marketing name of a GPU, or `cpu`."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 

@@ -78,8 +78,7 @@ def line(plan: Plan, seconds: float) -> dict[str, Any]:
     except RuntimeError as error:  # out of memory, or no kernel for the shape
         found = {"failed": rows.sentence(error)}
     gc.collect()
-    if plan.where.device.type == "cuda":
-        torch.cuda.empty_cache()
+    torch.cuda.empty_cache()
     return {**facts, **found, **rows.context(plan.where.device, plan.where.dtype)}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from inspect import signature
 from typing import Any, ClassVar
 
 import torch
@@ -26,6 +27,8 @@ NOT_A_TARGET = -100
 """The label that Hugging Face gives to positions without a loss."""
 CACHE = next(x.name for x in fields(CausalLMOutputWithPast) if x.name in ("cache", "past_key_values"))
 """What this `transformers` calls a cache where it gives or takes one; earlier ones say `past_key_values`."""
+TELLS_NEW = "next_sequence_length" in signature(GenerationMixin.prepare_inputs_for_generation).parameters
+"""Whether `generate` says how many columns are new; earlier ones always give the mask of all, which tells it."""
 
 
 class NSALanguageConfig(PretrainedConfig):
@@ -117,21 +120,30 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
 
     def prepare_inputs_for_generation(
         self, input_ids: Tensor, past_key_values: Any = None, attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None, use_cache: bool | None = None, cache: Any = None, **_: Any,
+        inputs_embeds: Tensor | None = None, use_cache: bool | None = None, cache: Any = None,
+        next_sequence_length: int | None = None, output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None, **_: Any,
     ) -> dict[str, Any]:  # fmt: skip
         """What `generate` gives to `forward`: the columns that the cache has not seen. The mask is of all of them."""
         cache = past_key_values if cache is None else cache
         name, columns = "input_ids", input_ids
         if inputs_embeds is not None:  # of the prompt, before whatever tokens were generated
             name, columns = "inputs_embeds", torch.cat([inputs_embeds, self.model.embed(input_ids)], dim=1)
-        seen = 0 if cache is None else cache.get_seq_length()
-        left_out = 0 if attention_mask is None else attention_mask.shape[1] - columns.shape[1]  # seen in earlier calls
+        given = columns.shape[1]
+        if TELLS_NEW:
+            first = 0 if next_sequence_length is None else given - next_sequence_length
+        else:
+            seen = 0 if cache is None else cache.get_seq_length()
+            left_out = 0 if attention_mask is None else attention_mask.shape[1] - given  # seen in earlier calls
+            first = max(0, seen - left_out)
         return {
-            name: columns[:, max(0, seen - left_out) :],
+            name: columns[:, first:],
             "attention_mask": attention_mask,
             "cache": cache,
             "use_cache": use_cache,
             "logits_to_keep": 1,
+            "output_attentions": output_attentions,
+            "output_hidden_states": output_hidden_states,
         }
 
     def forward(
@@ -152,7 +164,7 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
             inputs_embeds: [B,T,hidden_size] instead of input_ids.
             cu_seq_lens_q: the borders [N+1] of the sequences packed in a batch of one, which spare a look at
                 position_ids on the device.
-            labels: [B,T], -100 where there is no loss; shifted here.
+            labels: [B,T], -100 where there is no loss; shifted here. What follows padding is no target.
             use_cache: give a cache back; default: where one is given, or neither labels are nor gradients computed.
             logits_to_keep: the last so many positions only, or these [N]; 0 keeps all.
             return_dict: False gives a tuple.
@@ -183,7 +195,7 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
             raise ValueError(f"{NAME}: with use_cache=False the tokens in the given cache would not be read")
         caches = self._caches(cache, len(tokens)) if use_cache else None
         logits = self._logits(tokens, attention_mask, caches) if packed is None else self._packed(tokens, packed)
-        loss = None if labels is None else _loss(logits, labels, num_items_in_batch)
+        loss = None if labels is None else _loss(logits, labels, attention_mask, num_items_in_batch)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         output = CausalLMOutputWithPast(loss=loss, logits=logits[:, kept], **{CACHE: caches})
         return output if return_dict is not False else output.to_tuple()
@@ -263,9 +275,12 @@ def _borders(position_ids: Tensor, tokens: Tensor, attention_mask: Tensor | None
     return None if len(borders) == batch else torch.cat([borders, borders.new_tensor([batch * columns])])
 
 
-def _loss(logits: Tensor, labels: Tensor, items: int | Tensor | None) -> Tensor:
-    """Cross-entropy of each token's successor: the mean, or the sum divided by `items`."""
-    pairs = logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten()
+def _loss(logits: Tensor, labels: Tensor, mask: Tensor | None, items: int | Tensor | None) -> Tensor:
+    """Cross-entropy of each token's successor, of padding's none: the mean, or the sum divided by `items`."""
+    targets = labels[:, 1:]
+    if mask is not None:  # padding before a text stands behind it in the model, and has seen it
+        targets = targets.masked_fill(mask[:, -labels.shape[1] : -1] == 0, NOT_A_TARGET)
+    pairs = logits[:, :-1].flatten(0, 1).float(), targets.flatten()
     loss = F.cross_entropy(*pairs, ignore_index=NOT_A_TARGET, reduction="mean" if items is None else "sum")
     return loss if items is None else loss / items
 

@@ -31,7 +31,7 @@ from nsa.plans import layout, sharing
 from nsa.routing import Request
 
 if TYPE_CHECKING:
-    from nsa.cache import NSACache
+    from nsa.cache import NSACache, Triple
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 OLDEST = (3, 0)
@@ -42,8 +42,6 @@ LARGEST_GROUP_FP32 = 32
 """One token's rows of more query heads would not fit on chip in fp32, beside their gradient."""
 ORDERS_BORDERS = True
 """Of the whole operation: borders on the device need not be looked at before."""
-
-Triple = tuple[Tensor, Tensor, Tensor]
 
 
 # --- what can run ---

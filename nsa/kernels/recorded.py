@@ -177,7 +177,7 @@ def _gradients(ctx: Any, kept: Tensors, do: Tensor) -> Tensors:
     if plan is None:
         return None, None, *of.backward(do, *kept, *settings)
     if plan.request.packed:
-        host.noted(plan.device)
+        host.raise_noted(plan.device)
     kind = *layout(do), *wanted, sharing((do, *kept))
     if _places(kept) != ctx.kept_as:  # a hook brought others back
         kind = *kind, *(None if x is None else layout(x) for x in kept)

@@ -148,12 +148,17 @@ def generate(
 
     Returns:
         the new tokens [B,length].
+
+    Raises:
+        ValueError: a prompt, a length or a temperature that has no meaning; the sentence says which.
     """
     if prompt.dim() != 2 or prompt.shape[1] == 0 or prompt.is_floating_point():
         found = f"{prompt.dtype} {list(prompt.shape)}"
         raise ValueError(f"generate: the prompt must be integers [B,T] with a token at least, got {found}")
     if length < 0:
         raise ValueError(f"generate: length must be at least 0, got {length}")
+    if not temperature >= 0:
+        raise ValueError(f"generate: temperature must be at least 0, got {temperature}")
     caches = model.new_caches(len(prompt), prompt.shape[1] + length) if use_cache else None
     text = fresh = prompt
     for _ in range(length):

@@ -14,8 +14,8 @@ from nsa.routing.record import Judge, Recording, observed, observing, record, re
 from nsa.routing.request import Decision, Request, Route
 
 __all__ = [
-    "BackendChoice", "Decision", "Recording", "Request", "Route", "RoutingError", "carry_out", "decide", "decided",
-    "explain_routing", "observing", "per_operation", "prefers_dense", "record",
+    "BackendChoice", "Decision", "Judge", "Recording", "Request", "Route", "RoutingError", "carry_out", "decide",
+    "decided", "explain_routing", "observing", "per_operation", "prefers_dense", "record",
 ]  # fmt: skip
 
 Result = TypeVar("Result")

@@ -24,7 +24,7 @@ operation of an `nsa.attention.Call` in one autograd function. The lse of `selec
 refuses a request that asks for it.
 
 `ORDERS_BORDERS = True`: its `attention` takes borders of packed sequences, int32 or int64, that nobody looked at, and
-has `nsa.host.noted` know where they cannot be.
+has `nsa.host.raise_noted` know where they cannot be.
 
 It may define NAME_gradient for rotate, compressed, selected, window and attention: the gradients, given that of o and
 results, for the operators `nsa::NAME_backward` (see `nsa.library`); without it they run NAME again and let autograd

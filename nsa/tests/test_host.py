@@ -54,10 +54,10 @@ def test_writes_that_nobody_counts_are_seen_on_the_host(dtype: torch.dtype) -> N
 def test_borders_of_a_device_are_converted_each_time(asked: list[Tensor]) -> None:
     """A CUDA graph that is captured after such a call reads the borders that it is replayed with."""
     borders, device = torch.tensor([0, 7, 20]), torch.device("cpu")
-    first, second = (host.beside(borders, device) for _ in range(2))
+    first, second = (host.int32_on(borders, device) for _ in range(2))
     assert first is not second and host.numbers(first) == host.numbers(second) == [0, 7, 20]
     borders.numpy()[1] = 9
-    assert host.beside(borders, device).tolist() == [0, 9, 20]
+    assert host.int32_on(borders, device).tolist() == [0, 9, 20]
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
@@ -98,11 +98,11 @@ def test_packed_sequences_on_the_kernels_ask_nothing_more(asked: list[Tensor]) -
 
 def test_what_begins_on_the_host_is_never_asked_for() -> None:
     here = torch.tensor([0, 3, 9])
-    assert host.beside(here, torch.device("cpu")).dtype == torch.int32
-    there = host.beside(here, torch.device("meta"))  # from which nothing could be asked
-    assert there is host.beside(here, torch.device("meta")) and host.numbers(there) == [0, 3, 9]
+    assert host.int32_on(here, torch.device("cpu")).dtype == torch.int32
+    there = host.int32_on(here, torch.device("meta"))  # from which nothing could be asked
+    assert there is host.int32_on(here, torch.device("meta")) and host.numbers(there) == [0, 3, 9]
     here[1] = 4
-    assert host.numbers(here) == [0, 4, 9] and host.numbers(host.beside(here, torch.device("meta"))) == [0, 4, 9]
+    assert host.numbers(here) == [0, 4, 9] and host.numbers(host.int32_on(here, torch.device("meta"))) == [0, 4, 9]
     with torch.inference_mode():  # where nobody counts what is written
         counted = torch.tensor([1, 2])
         assert host.numbers(counted) == [1, 2]

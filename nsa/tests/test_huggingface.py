@@ -48,15 +48,30 @@ def test_each_token_is_computed_once(given: str, monkeypatch: pytest.MonkeyPatch
     assert widths == [30, *[1] * 19]
 
 
+@pytest.mark.parametrize("padding", [0, 3])
 @pytest.mark.parametrize("only_new", [False, True])
-def test_a_text_goes_on_with_the_cache_of_an_earlier_output(only_new: bool) -> None:
+def test_a_text_goes_on_with_the_cache_of_an_earlier_output(only_new: bool, padding: int) -> None:
     lm, text, mask = model(), prompt(), torch.ones(2, 30, dtype=torch.int64)
-    mask[1, :3] = 0
+    mask[1, :padding] = 0
     expected = lm.generate(text, attention_mask=mask, **GREEDY)[:, 30:]
     with torch.no_grad():
         seen = lm(text[:, :12], attention_mask=mask[:, :12], use_cache=True)[CACHE]
     rest = text[:, 12:] if only_new else text
     assert torch.equal(lm.generate(rest, attention_mask=mask, **{CACHE: seen}, **GREEDY)[:, rest.shape[1] :], expected)
+
+
+@pytest.mark.parametrize("padding", [0, 3])
+def test_a_prompt_may_be_taken_in_by_chunks(padding: int) -> None:
+    lm, text, mask = model(), prompt(), torch.ones(2, 30, dtype=torch.int64)
+    mask[1, :padding] = 0
+    found = [lm.generate(text, attention_mask=mask, prefill_chunk_size=size, **GREEDY) for size in (None, 7, 30)]
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+
+
+@pytest.mark.parametrize("wanted", ["output_attentions", "output_hidden_states"])
+def test_what_it_does_not_give_is_refused_by_generate_too(wanted: str) -> None:
+    with pytest.raises(ValueError, match="it gives no attentions and no hidden states"):
+        model().generate(prompt(), return_dict_in_generate=True, **{wanted: True}, **GREEDY)
 
 
 @torch.no_grad()
@@ -135,6 +150,15 @@ def test_it_trains_from_labels() -> None:
     output.loss.backward()
     assert not [name for name, p in lm.named_parameters() if p.grad is None]
     assert output.past_key_values is None
+
+
+@pytest.mark.parametrize("real", [slice(9, None), slice(None, -9)], ids=["padded before", "padded behind"])
+def test_padding_changes_no_loss(real: slice) -> None:
+    lm, text = model().train(), prompt()
+    mask = torch.zeros_like(text)
+    mask[:, real] = 1
+    found = lm(text, attention_mask=mask, labels=text.masked_fill(mask == 0, -100)).loss
+    torch.testing.assert_close(found, lm(text[:, real], labels=text[:, real]).loss)
 
 
 def test_a_trainer_trains_and_judges_it(tmp_path: Path) -> None:

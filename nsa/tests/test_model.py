@@ -75,3 +75,6 @@ def test_refusals() -> None:
             generate(model(), prompt, 1)
     with pytest.raises(ValueError, match="length must be at least 0, got -1"):
         generate(model(), tokens(3), -1)
+    for temperature in (-1.0, float("nan")):
+        with pytest.raises(ValueError, match=f"temperature must be at least 0, got {temperature}"):
+            generate(model(), tokens(3), 1, temperature=temperature)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -173,6 +174,17 @@ def test_export_of_packed_sequences() -> None:
     program = torch.export.export(Packed(), tensors, strict=True)
     others = *inputs(grad=False), torch.tensor([0, 13, 20], device=DEVICE)
     torch.testing.assert_close(program.module()(*others), Packed()(*others))
+
+
+@needs_graphs
+def test_a_graph_that_ends_before_an_operator_leaves_out_what_it_runs() -> None:
+    """No graph knows how many compressed tokens packed sequences have: then routing and plans were compiled."""
+    layer = NativeSparseAttention(64, 4, 2, SMALL, phi="weighted").to(DEVICE)
+    x, borders = torch.randn(1, 20, 64, device=DEVICE), torch.tensor([0, 7, 20], device=DEVICE)
+    torch._dynamo.reset()
+    found = torch._dynamo.explain(lambda x: layer(x, cu_seqlens=borders))(x)
+    ends = {Path(reason.user_stack[-1].filename).name for reason in found.break_reasons}
+    assert found.break_reasons and ends == {"library.py"}
 
 
 class Named(Tensor):

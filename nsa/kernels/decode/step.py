@@ -29,9 +29,8 @@ from nsa.kernels.tuning.lookup import Tile
 from nsa.plans import capturing
 
 if TYPE_CHECKING:
-    from nsa.cache import NSACache
+    from nsa.cache import NSACache, Triple
 
-Triple = tuple[Tensor, Tensor, Tensor]
 TOKENS = 512
 """Compressed tokens that a program of the second kernel takes at once, where it adds up tokens instead of blocks."""
 RANKED = 128

@@ -173,7 +173,7 @@ class Packing:
 
     Attributes:
         borders: int32 [N+1], rising from 0 to T. Borders that do not are taken as those of one sequence, and noted
-            (`nsa.host.noted`): nothing reads beyond its tensors whatever they hold.
+            (`nsa.host.raise_noted`): nothing reads beyond its tensors whatever they hold.
         bounds, window, compressed: of the sequences.
     """
 
