@@ -216,6 +216,41 @@ def test_a_sibling_without_tests_that_is_needed_is_installed(tmp_path: Path) -> 
     assert runbook.environment.extra == ["pytest"]
 
 
+@pytest.mark.parametrize(
+    ("top", "installed"),
+    [
+        ("", ["apps/train", "libs/core", "libs/io"]),
+        ("[build-system]\nrequires = ['hatchling']\n", [".", "apps/train", "libs/core", "libs/io"]),
+        ("[tool.uv]\npackage = false\n", ["apps/train", "libs/core", "libs/io"]),
+    ],
+)
+def test_members_of_a_workspace_are_installed_from_it(tmp_path: Path, top: str, installed: list[str]) -> None:
+    project = '[project]\nname = "{0}"\ndependencies = [{1}]\n'
+    workspace = project.format("acme", '"acme-io", "rich"') + "[dependency-groups]\ndev = ['pytest-timeout', 'ruff']\n"
+    text, runbook = written(
+        tmp_path,
+        {
+            "pyproject.toml": f"{workspace}{top}[tool.uv.workspace]\nmembers = ['apps/*', 'libs/*']\nexclude = ['libs/old']\n",
+            "apps/train/pyproject.toml": project.format("acme-train", '"acme_core", "omegaconf"'),
+            "apps/train/tests/test_x.py": "import acme_core\n",
+            "libs/core/pyproject.toml": project.format("acme-core", '"numpy"'),
+            "libs/core/src/acme_core/__init__.py": "",
+            "libs/io/pyproject.toml": project.format("acme-io", ""),
+            "libs/old/pyproject.toml": project.format("acme-old", ""),
+            "examples/one/pyproject.toml": project.format("one", '"acme"'),
+        },
+    )
+    assert [entry.path for entry in runbook.install] == installed
+    assert {*runbook.environment.extra} == {"pytest", "pytest-timeout", "rich", "numpy", "omegaconf"}
+    assert "left out, as no test names them: ruff" in text
+
+
+def test_an_example_in_a_folder_of_a_project_is_not_installed(tmp_path: Path) -> None:
+    files = {name: f'[project]\nname = "{name[:1]}"\n' for name in ("pyproject.toml", "examples/b/pyproject.toml")}
+    _, runbook = written(tmp_path, {**files, "tests/test_x.py": "", "examples/b/test_b.py": ""})
+    assert [entry.path for entry in runbook.install] == ["."]
+
+
 def test_tests_beside_the_projects_have_a_stage(tmp_path: Path) -> None:
     files = {"python/pyproject.toml": '[project]\nname = "a"\n', "tests/test_x.py": "", "python/a/__init__.py": ""}
     _, runbook = written(tmp_path, files)
