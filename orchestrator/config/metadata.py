@@ -67,7 +67,11 @@ class Metadata:
         """
         uv = _table(self._data, "tool", "uv")
         is_virtual = "workspace" in uv and "build-system" not in self._data and uv.get("package") is not True
-        if is_virtual or uv.get("package") is False or _table(self._data, "tool", "poetry").get("package-mode") is False:
+        if (
+            is_virtual
+            or uv.get("package") is False
+            or _table(self._data, "tool", "poetry").get("package-mode") is False
+        ):
             return False
         said = self._project or "build-system" in self._data or self._setup.has_section("metadata")
         return bool(said or (self.folder / "setup.py").is_file())

@@ -26,12 +26,27 @@ def test_every_key_of_the_contract_is_read() -> None:
 
 
 def test_numbers_of_commands_and_variables_are_what_is_written() -> None:
-    """YAML reads 1.10 as 1.1, 010 as 8 and 12:30 as 750."""
-    stage = "{name: a, run: [tool, 4096, 1.50, 010, -1], env: {A: 1.10, B: 12:30, C: {value: 0x1F, secret: false}}}"
-    (found,) = loads(f"name: r\nstages: [{stage}]\n", "r.yaml", Runbook).stages
-    assert found.run == ["tool", "4096", "1.50", "010", "-1"]
-    assert (found.env["A"], found.env["B"]) == ("1.10", "12:30")
+    """Those that YAML reads otherwise (1.10 is 1.1), and those that it took for other things before version 1.2."""
+    env = "{A: 1.10, B: 12:30, C: {value: 0x1F, secret: false}, D: 2026-11-27, E: 2026-11-27 10:00:00}"
+    stage = f"{{name: a, run: [tool, 4096, 1.50, 010, -1, 1e3, 1_000, 2026-11-27], env: {env}}}"
+    runbook = loads(f"name: r\ninstall: [{{path: ., env: {{F: 1.0}}}}]\nstages: [{stage}]\n", "r.yaml", Runbook)
+    (found,) = runbook.stages
+    assert runbook.install[0].env == {"F": "1.0"}
+    assert found.run == ["tool", "4096", "1.50", "010", "-1", "1e3", "1_000", "2026-11-27"]
+    assert [found.env[name] for name in "ABDE"] == ["1.10", "12:30", "2026-11-27", "2026-11-27 10:00:00"]
     assert getattr(found.env["C"], "value", None) == "0x1F"
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("010", 10), ("0x10", 16), ("0o10", 8), ("1e2", 100), ("2.5E+1", 25), (".5", 0.5), ("7.", 7)]
+)
+def test_numbers_are_those_of_yaml_1_2(text: str, number: float) -> None:
+    assert (
+        loads(f"name: r\nlimits: {{wall: {text}}}\nstages: [{{name: a, run: [a]}}]", "r", Runbook).limits.wall == number
+    )
+    expect = f"{{artifacts: [{{path: x, kind: csv, checks: [{{column: a, max: {text}}}]}}]}}"
+    (stage,) = loads(f"name: r\nstages: [{{name: a, run: [a], expect: {expect}}}]", "r", Runbook).stages
+    assert stage.expect["artifacts"][0]["checks"] == [{"column": "a", "max": number}]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +57,10 @@ def test_numbers_of_commands_and_variables_are_what_is_written() -> None:
             "limits: {wall: 1:30}",
             "expected a duration such as 90m, 1h30m, 45s or 2700 (seconds)",
         ),
-        ("run: [python, -m, nsa.sanity]", "run: [python, yes]", "expected text, got True, which is text in quotes"),
+        ("limits: {wall: 300}", "limits: !env WALL", "a tag (such as !env) that is not known here"),
+        ("paths: []", "paths:", "key 'stages.1.paths': expected a list, got nothing"),
+        ("min_passed: 1", "min_passed: 1_000", "expected a whole number"),
+        ("run: [python, -m, nsa.sanity]", "run: [python, yes]", "expected text, got true, which is text in quotes"),
         ("min_passed: 1", "min_pass: 1", "unknown key: did you mean min_passed"),
         ("min_passed: 1", "min_passed: 0", "key 'stages.1.expect.tests.min_passed': expected"),
         (
@@ -68,7 +86,6 @@ def test_numbers_of_commands_and_variables_are_what_is_written() -> None:
             "expected 'text', 'csv', 'json', 'jsonl', 'pytest-benchmark', 'nvbench' or 'asv'",
         ),
         ("{finite: all}", "{finit: all}", "unknown key: did you mean finite"),
-        ("{finite: all}", "{column: S, min: 1e-6}", "a number with a point, such as 1.0e-6: YAML takes 1e-6 for text"),
         ("{finite: all}", "{finite: all, max: 3}", "expected {finite}, {column, min, max and/or matches}"),
         ("{equal: [reads_actual, reads_expected]}", "{equal: [a]}", "key 'stages.1.expect.artifacts.1.checks.3.equal'"),
         ("when: [cuda", "when: [cudda", "expected cuda, sm>=NN, sm==NN or has:PACKAGE"),

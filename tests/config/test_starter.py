@@ -227,10 +227,11 @@ def test_a_sibling_without_tests_that_is_needed_is_installed(tmp_path: Path) -> 
 def test_members_of_a_workspace_are_installed_from_it(tmp_path: Path, top: str, installed: list[str]) -> None:
     project = '[project]\nname = "{0}"\ndependencies = [{1}]\n'
     workspace = project.format("acme", '"acme-io", "rich"') + "[dependency-groups]\ndev = ['pytest-timeout', 'ruff']\n"
+    members = "[tool.uv.workspace]\nmembers = ['apps/*', 'libs/*']\nexclude = ['libs/old']\n"
     text, runbook = written(
         tmp_path,
         {
-            "pyproject.toml": f"{workspace}{top}[tool.uv.workspace]\nmembers = ['apps/*', 'libs/*']\nexclude = ['libs/old']\n",
+            "pyproject.toml": workspace + top + members,
             "apps/train/pyproject.toml": project.format("acme-train", '"acme_core", "omegaconf"'),
             "apps/train/tests/test_x.py": "import acme_core\n",
             "libs/core/pyproject.toml": project.format("acme-core", '"numpy"'),
