@@ -66,12 +66,8 @@ class Metadata:
         or uv's no more than dependencies.
         """
         uv = _table(self._data, "tool", "uv")
-        is_virtual = "workspace" in uv and "build-system" not in self._data and uv.get("package") is not True
-        if (
-            is_virtual
-            or uv.get("package") is False
-            or _table(self._data, "tool", "poetry").get("package-mode") is False
-        ):
+        is_package = uv.get("package", bool(not uv or "build-system" in self._data or self._setup_py))
+        if not is_package or _table(self._data, "tool", "poetry").get("package-mode") is False:
             return False
         said = self._project or "build-system" in self._data or self._setup.has_section("metadata")
         return bool(said or (self.folder / "setup.py").is_file())
@@ -139,7 +135,8 @@ class Metadata:
         whose names stand in the tests. So too of what lies around it.
         """
         needs = self._read([*self._of_project(), *self._of_tests()])
-        others = self._read([".[dev]", "-r requirements.txt", *self._files(("dev",)), *test_runners.needs(self.folder)])
+        runners = test_runners.needs(self.folder, _table(self._data, "tool", "hatch", "envs"))
+        others = self._read([".[dev]", "-r requirements.txt", *self._files(("dev",)), *runners])
         for name, text in others.plain.items():
             if "pytest" in name or is_named(name):
                 needs.plain.setdefault(name, text)
@@ -213,6 +210,8 @@ class Metadata:
             **({key: lines_of(text) for key, text in self._setup[extras].items()} if extras in self._setup else {}),
             **_table(self._project, "optional-dependencies"),
             **poetry.groups(_table(self._data, "tool", "poetry")),
+            **({"dev": given} if (given := _table(self._data, "tool", "uv").get("dev-dependencies")) else {}),
+            **_table(self._data, "tool", "pdm", "dev-dependencies"),
             **_table(self._data, "dependency-groups"),
         }
 

@@ -294,6 +294,38 @@ def test_what_developers_get_and_no_test_names_is_said(tmp_path: Path) -> None:
     assert "# left out, as no test names them: mkdocs\n" in text
 
 
+@pytest.mark.parametrize(
+    "groups",
+    [
+        '[tool.uv]\ndev-dependencies = ["pytest-mock>=3", "mkdocs"]\n',
+        '[tool.pdm.dev-dependencies]\ntest = ["pytest-mock>=3"]\ndoc = ["mkdocs"]\n',
+        '[tool.hatch.envs]\ndefault.dependencies = ["pytest-mock>=3"]\ndocs.dependencies = ["mkdocs"]\n',
+        '[tool.hatch.envs.hatch-test]\nextra-dependencies = ["pytest-mock>=3"]\n',
+        '[tool.hatch.envs.test]\nfeatures = ["t"]\n[project.optional-dependencies]\nt = ["pytest-mock>=3"]\n',
+        '[dependency-groups]\ndev = ["pytest-mock>=3"]\n[tool.uv]\ndefault-groups = ["dev"]\n',
+    ],
+)
+def test_what_tools_of_projects_install_for_tests(tmp_path: Path, groups: str) -> None:
+    _, runbook = written(tmp_path, {"pyproject.toml": groups, "tests/test_x.py": ""})
+    assert runbook.environment.extra == ["pytest", "pytest-mock>=3"]
+
+
+@pytest.mark.parametrize(
+    ("more", "installs"),
+    [
+        ({}, []),
+        ({"setup.py": "import setuptools\nsetuptools.setup()\n"}, ["."]),
+        ({"pyproject.toml": "[tool.uv]\npackage = true\n[project]\nname = 'svc'\n"}, ["."]),
+    ],
+)
+def test_what_uv_does_not_build_is_no_project(tmp_path: Path, more: dict[str, str], installs: list[str]) -> None:
+    pyproject = "[project]\nname = 'svc'\n[tool.uv]\ndev-dependencies = ['pytest']\n"
+    files = {"pyproject.toml": pyproject, "app/__init__.py": "", "tests/test_x.py": "import app\n", **more}
+    text, runbook = written(tmp_path, files)
+    assert [entry.path for entry in runbook.install] == installs
+    assert ('PYTHONPATH: "{tree}"' in text) is (not installs)
+
+
 def test_modules_below_a_folder_of_tests_are_no_packages(tmp_path: Path) -> None:
     tests = {
         "tests/conftest.py": "",
