@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -269,3 +270,20 @@ def test_a_stage_has_either_a_command_or_lines(given: dict[str, Any]) -> None:
 def test_tests_may_be_owed_by_lines() -> None:
     stage = Stage(name="s", shell="pytest | tee log", expect={"tests": {"min_passed": 1}})
     assert not stage.is_pytest
+
+
+@pytest.mark.parametrize(
+    ("run", "fits"),
+    [
+        (["bash", "ci.sh"], True),
+        (["sh", "-eu", "ci.sh", "-x"], True),
+        (["./ci.sh"], True),
+        (["make", "-j2"], True),
+        (["sh", "-c", "pytest | tee log"], False),
+        (["bash", "-euc", "pytest"], False),
+        (["bash"], False),
+    ],
+)
+def test_tests_may_be_owed_by_a_script(run: list[str], fits: bool) -> None:
+    with nullcontext() if fits else pytest.raises(ValueError, match="lines go under 'shell'"):
+        Stage(name="s", run=run, expect={"tests": {"min_passed": 1}})
