@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.config.commands import pytest_arguments, python_module
-from orchestrator.config.runbook import Runbook, Stage, find_runbook, named_paths
+from orchestrator.config.runbook import Runbook, Stage, find_runbook, named_paths, own_runbooks
 from orchestrator.config.yamlfile import loads
 from orchestrator.errors import InputError
 from tests.support import ROOT
@@ -193,6 +193,16 @@ def test_what_cannot_be_asked_of_an_artifact(asked: str, sentence: str) -> None:
 @pytest.mark.parametrize("path", sorted(ROOT.glob("runbooks/*.yaml")), ids=lambda path: path.stem)
 def test_this_projects_own_are_read(path: Path) -> None:
     assert find_runbook(str(path), ROOT).runbook.name == path.stem
+
+
+def test_a_runbook_is_found_by_either_ending_and_none_that_is_hidden(tmp_path: Path) -> None:
+    folder = tmp_path / "runbooks"
+    folder.mkdir()
+    for name in ("a.yaml", "b.yml", "c.yaml", "c.yml", "._a.yaml", ".b.yml.swp", "d.yaml~", "e.txt"):
+        (folder / name).write_text("name: r\nstages: [{name: s, run: [a]}]\n")
+    (folder / "f.yaml").mkdir()
+    assert own_runbooks(tmp_path) == ["a", "b", "c"]
+    assert [find_runbook(name, tmp_path).path.name for name in "abc"] == ["a.yaml", "b.yml", "c.yaml"]
 
 
 def test_names_are_found_in_the_repository_then_in_the_package(tmp_path: Path) -> None:
