@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from orchestrator.config.inventory import load_inventory
-from orchestrator.config.runbook import examples
+from orchestrator.config.runbook import examples, names_in
 from orchestrator.git.repository import Repository
 from orchestrator.store.launches import launches
 from orchestrator.store.run_directory import LATEST, find, kept
@@ -28,7 +28,7 @@ def pods(ctx: click.Context) -> Candidates:
 
 def runbooks(ctx: click.Context) -> Candidates:
     folders = (_repo(ctx) / "runbooks", examples() / "runbooks")
-    return [(name, "") for name in sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})]
+    return [(name, "") for name in sorted(set().union(*map(names_in, folders)))]
 
 
 def runs(ctx: click.Context) -> Candidates:

@@ -74,7 +74,9 @@ def test_a_file_that_a_later_stage_has_changed_is_missed_only_where_it_is_owed(
 def test_without_a_required_stage_nothing_is_green(tmp_path: Path) -> None:
     run, plan = make_run(tmp_path, {"b": False})
     write_journal(run, plan, [record(run, "b")])
-    assert run.settle(Seen("ended")).verdict == "incomplete"
+    result = run.settle(Seen("ended"))
+    assert result.verdict == "incomplete"
+    assert result.summary.startswith("incomplete on CPU; 1 of 1 stage passed; no required stage applied;")
 
 
 @pytest.mark.parametrize("state", ["lost", "running"])

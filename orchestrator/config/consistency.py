@@ -63,7 +63,7 @@ def of_stage(stage: object) -> Iterator[Error]:
         if expect.get("routes"):
             yield Error(("expect", "routes"), "expected only of a stage that runs pytest")
         if shell is None and "tests" in expect and not _may_run_tests(argv):
-            what = "expected only of a stage that runs pytest or a program; what a shell runs goes under 'shell'"
+            what = "expected only of a stage that runs pytest, a program or a script; lines go under 'shell'"
             yield Error(("expect", "tests"), what)
         for key in ("kills", "mutants"):
             if expect.get(key):
@@ -72,12 +72,14 @@ def of_stage(stage: object) -> Iterator[Error]:
 
 
 def _may_run_tests(argv: Sequence[str]) -> bool:
-    """Whether it may be a program whose tests are seen, whoever runs them: no shell, and of Python's modules such as
-    are called so, or are told so.
+    """Whether it may be a program or a script whose tests are seen, whoever runs them: no lines of a shell, and of
+    Python's modules such as are called so, or are told so.
     """
     program, *rest = argv or [""]
+    if is_shell(program):
+        return bool(rest) and not any(re.fullmatch(r"-[a-z]*c", word) for word in rest)
     if re.fullmatch(r"(.*/)?(python[\d.]*|\{python\})", program) is None:
-        return not is_shell(program)
+        return bool(program)
     return bool(rest) and ("-m" not in rest or any(re.search(r"test|nose|trial|[nt]ox", word) for word in rest))
 
 

@@ -8,6 +8,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
 
+from orchestrator.config.words import Text
+
 _ENTRY = re.compile(r"(?P<path>[^\[\]]+?)\s*(?:\[(?P<extras>[A-Za-z0-9._, -]+)\])?")
 
 
@@ -35,7 +37,7 @@ class _Install(BaseModel):
     path: Annotated[str, AfterValidator(_folder)]
     extras: list[str] = []
     isolated: bool | None = None
-    env: dict[str, str] = {}
+    env: dict[str, Text] = {}
 
 
 _TEXT = {"type": "string"}
@@ -45,7 +47,7 @@ _SCHEMA = {
         "path": _TEXT,
         "extras": {"type": "array", "items": _TEXT},
         "isolated": {"type": ["boolean", "null"]},
-        "env": {"type": "object", "additionalProperties": _TEXT},
+        "env": {"type": "object", "additionalProperties": {"anyOf": [_TEXT, {"type": "number"}]}},
     },
     "required": ["path"],
     "additionalProperties": False,

@@ -46,7 +46,9 @@ def address(value: str) -> str:
 
 
 def _host(value: str) -> str:
-    """An address without what is written before and behind it elsewhere: `user@host:port`."""
+    """An address without what is written around it elsewhere: `user@host:port`, `[2001:db8::1]`."""
+    if value.startswith("["):
+        raise ValueError(f"expected a name or address alone, got {value!r}: leave the brackets out")
     for pattern, key in ((r"(.+)@.*", "user"), (r"[^:]+:(\d+)", "port")):
         found = re.fullmatch(pattern, value)
         if found:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +63,20 @@ class Metadata:
     @property
     def is_project(self) -> bool:
         """Whether there is something to install: a pyproject.toml may hold no more than settings of tools, and Poetry's
-        no more than dependencies.
+        or uv's no more than dependencies.
         """
-        if _table(self._data, "tool", "poetry").get("package-mode") is False:
+        uv = _table(self._data, "tool", "uv")
+        is_package = uv.get("package", bool(not uv or "build-system" in self._data or self._setup_py))
+        if not is_package or _table(self._data, "tool", "poetry").get("package-mode") is False:
             return False
         said = self._project or "build-system" in self._data or self._setup.has_section("metadata")
         return bool(said or (self.folder / "setup.py").is_file())
+
+    def has_member(self, path: str) -> bool:
+        """Whether the project in this folder is one of its workspace (uv's)."""
+        workspace = _table(self._data, "tool", "uv", "workspace")
+        named = (any(fnmatch(path, text) for text in _texts(workspace.get(key))) for key in ("members", "exclude"))
+        return next(named) and not next(named)
 
     @property
     def builds_extension(self) -> bool:
@@ -121,18 +130,23 @@ class Metadata:
             found.update(read.items(section) if read.has_section(section) else ())
         return found
 
-    def requirements(self, is_named: Callable[[str], bool]) -> Needs:
+    def requirements(self, is_named: Callable[[str], bool], *around: Metadata) -> Needs:
         """Those of the project and of its tests; of what everybody who works on it gets, pytest's plugins and those
-        whose names stand in the tests.
+        whose names stand in the tests. So too of what lies around it.
         """
         needs = self._read([*self._of_project(), *self._of_tests()])
-        others = self._read([".[dev]", "-r requirements.txt", *self._files(("dev",)), *test_runners.needs(self.folder)])
+        runners = test_runners.needs(self.folder, _table(self._data, "tool", "hatch", "envs"))
+        others = self._read([".[dev]", "-r requirements.txt", *self._files(("dev",)), *runners])
         for name, text in others.plain.items():
             if "pytest" in name or is_named(name):
                 needs.plain.setdefault(name, text)
             elif name not in needs.plain:
                 needs.unnamed.append(text)
         needs.unread += others.unread
+        for outer in (each.requirements(is_named) for each in around):
+            needs.plain = {**outer.plain, **needs.plain}
+            needs.unread += outer.unread
+            needs.unnamed += outer.unnamed
         return needs
 
     def _read(self, lines: Iterable[str]) -> Needs:
@@ -196,6 +210,8 @@ class Metadata:
             **({key: lines_of(text) for key, text in self._setup[extras].items()} if extras in self._setup else {}),
             **_table(self._project, "optional-dependencies"),
             **poetry.groups(_table(self._data, "tool", "poetry")),
+            **({"dev": given} if (given := _table(self._data, "tool", "uv").get("dev-dependencies")) else {}),
+            **_table(self._data, "tool", "pdm", "dev-dependencies"),
             **_table(self._data, "dependency-groups"),
         }
 

@@ -39,6 +39,7 @@ from orchestrator.verdict.integrity import Glob
 Source = Literal["repository", "packaged", "file"]
 
 FOLDER = "runbooks"
+_ENDINGS = (".yaml", ".yml")
 
 AbsoluteGlob = Annotated[str, Keeps(RULES[Glob])]
 
@@ -236,7 +237,12 @@ def examples() -> Path:
 
 def own_runbooks(repo: Path) -> list[str]:
     """The names of the repository's own runbooks."""
-    return sorted(path.stem for path in (repo / FOLDER).glob("*.yaml") if path.is_file())
+    return sorted(names_in(repo / FOLDER))
+
+
+def names_in(folder: Path) -> set[str]:
+    """The names of the runbooks in a folder; a hidden file is none."""
+    return {path.stem for path in folder.glob("[!.]*") if path.suffix in _ENDINGS and path.is_file()}
 
 
 def find_runbook(name: str, repo: Path) -> RunbookFile:
@@ -250,7 +256,7 @@ def locate_runbook(name: str, repo: Path) -> tuple[Path, Source]:
     """`name` under the repository's runbooks/, then the packaged ones; or a file, seen from here, else from the
     repository's top. InputError if there is none.
     """
-    if "/" in name or name.endswith((".yaml", ".yml")):
+    if "/" in name or name.endswith(_ENDINGS):
         meant = Path(name).stem
         near = f", such as {meant}" if meant in own_runbooks(repo) else ""
         if not os.path.isfile(os.path.expanduser(name)) and os.path.isfile(repo / name):
@@ -258,7 +264,8 @@ def locate_runbook(name: str, repo: Path) -> tuple[Path, Source]:
         return named_file(name, "runbook", f"a name under {FOLDER}/{near}, or a YAML file"), "file"
     folders: list[tuple[Path, Source]] = [(repo / FOLDER, "repository"), (examples() / FOLDER, "packaged")]
     for folder, source in folders:
-        if os.path.isfile(folder / f"{name}.yaml"):
-            return folder / f"{name}.yaml", source
+        for path in (folder / f"{name}{ending}" for ending in _ENDINGS):
+            if os.path.isfile(path):
+                return path, source
     known = own_runbooks(repo) or own_runbooks(examples())  # the packaged ones validate this project's library
     raise InputError(f"unknown runbook {name!r}{nearest(name, known)}")

@@ -97,10 +97,12 @@ def survey(root: Path) -> list[Survey]:
     """Look at the repository in `root`: at its project, or at each of several; at what there is without one."""
     files = list(_files(root))
     projects = _project_folders(root, files)
-    rest = [file for file in files if not any(_below(file, project) for project in projects)]
-    is_tested = any(is_test_file(PurePosixPath(file)) for file in rest)
-    found = [_of_project(root, files, [f for f in files if _below(f, name)], name) for name in projects]
-    return found + ([_of_project(root, files, rest, None)] if is_tested or not projects else [])
+    own: dict[str | None, list[str]] = {name: [] for name in (*projects, None)}
+    for file in files:
+        own[max((name for name in projects if _below(file, name)), key=len, default=None)].append(file)
+    is_tested = any(is_test_file(PurePosixPath(file)) for file in own[None])
+    found = [_of_project(root, files, own[name], name) for name in projects]
+    return found + ([_of_project(root, files, own[None], None)] if is_tested or not projects else [])
 
 
 def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: str | None) -> Survey:
@@ -123,7 +125,11 @@ def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: s
     found.build_needs = metadata.build_needs
     texts = {path: text_of(root / path) for path in _around_tests(own, found)}
     found.functions = functions(texts.values(), inside_project)
-    needs = metadata.requirements(lambda name: any(_names(text, name) for text in (*texts.values(), metadata.pytest)))
+    top = Metadata(root)
+    needs = metadata.requirements(
+        lambda name: any(_names(text, name) for text in (*texts.values(), metadata.pytest, top.pytest)),
+        *([] if top.is_project or not project else [top]),
+    )
     known = {*needs.plain, canonicalize_name(found.name)}
     on_path = [path for name in metadata.pytest_paths("pythonpath") for path in (metadata.folder / name).glob("*")]
     imported = _imported(texts.values(), files) - {path.stem for path in on_path} - metadata.extensions
@@ -223,21 +229,27 @@ def _files(root: Path) -> Iterator[str]:
 
 
 def _project_folders(root: Path, files: Iterable[str]) -> list[str]:
-    """The top, if it is a project; else the only one near below it; of several, those that have tests."""
+    """The top with its workspace, if it is a project; else the only one near below it; of several, those that have
+    tests. What they or the top need of the repository is installed from it, and not from an index.
+    """
     metadata = {PurePosixPath(file).parent for file in files if PurePosixPath(file).name in FILES}
-    folders = sorted(folder for folder in metadata if Metadata(root / folder).is_project)
-    if PurePosixPath() in folders:
-        return [""]
-    near = [str(folder) for folder in folders if len(folder.parts) <= 2]
-    tested = [name for name in near if any(_below(file, name) and is_test_file(PurePosixPath(file)) for file in files)]
-    if len(near) <= 1:
-        return near
-    told = {name: Metadata(root / name) for name in near}
-    names: dict[str, str] = {canonicalize_name(metadata.name): name for name, metadata in told.items() if metadata.name}
-    for name in tested:  # grows: what these need of the repository is installed from it, and not from an index
-        needs = told[name].requirements(lambda _: False).plain
-        tested += [names[need] for need in needs if need in names and names[need] not in tested]
-    return sorted(tested)
+    told = {
+        str(folder).removeprefix("."): about
+        for folder in sorted(metadata)
+        if len(folder.parts) <= 2 and (about := Metadata(root / folder)).is_project
+    }
+    if len(told) <= 1:
+        return [*told]
+    top = told.get("") or Metadata(root)
+    names: dict[str, str] = {canonicalize_name(about.name): name for name, about in told.items() if about.name}
+    tested = {name for name in told if any(_below(file, name) and is_test_file(PurePosixPath(file)) for file in files)}
+    chosen = [name for name in told if not name or (name in tested and ("" not in told or top.has_member(name)))]
+    pending = [top, *(told[name] for name in chosen)]
+    for about in pending:  # grows
+        needed = {names[need] for need in about.requirements(lambda _: False).plain if need in names}
+        pending += [told[name] for name in sorted(needed.difference(chosen))]
+        chosen += sorted(needed.difference(chosen))
+    return sorted(chosen)
 
 
 def _below(file: str, folder: str) -> bool:

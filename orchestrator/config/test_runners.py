@@ -1,25 +1,37 @@
-"""What tox.ini and noxfile.py install before they run tests, as lines of a requirements file."""
+"""What tox, nox and Hatch install before they run tests, as lines of a requirements file."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from orchestrator.config.read import ini, lines_of, parsed, text_of
 
 _TESTENV = re.compile(r"testenv(:(unit|tests?|py\d*))?")
+_HATCH_ENV = re.compile(r"default|dev|(hatch-)?tests?")
 _ONLY_IN_SOME = re.compile(r"[\w!{},.-]+:\s|.*\{")
 _TOP = re.compile(r"\{(?:toxinidir|tox_root)\}[/\\]?")
+_ASKED_OF_HATCH = {"dependencies": "{}", "extra-dependencies": "{}", "features": ".[{}]", "dependency-groups": ".[{}]"}
 _ASKED = {"deps": "{}", "extras": ".[{}]", "dependency_groups": ".[{}]"}
 _TAKES_A_VALUE = {"-r": "-r {}", "--requirement": "-r {}", "--group": ".[{}]", "-e": "-e {}", "--editable": "-e {}"}
 _OF_THE_INSTALLER = {"-c", "--constraint", "-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--python"}
 
 
-def needs(folder: Path) -> Iterator[str]:
+def needs(folder: Path, hatch: Mapping[str, Any]) -> Iterator[str]:
+    """By the files in the folder, and Hatch's environments."""
     yield from _tox(text_of(folder / "tox.ini"))
     yield from _nox(text_of(folder / "noxfile.py"))
+    yield from _hatch(hatch)
+
+
+def _hatch(environments: Mapping[str, Any]) -> Iterator[str]:
+    for name, given in environments.items():
+        if _HATCH_ENV.fullmatch(name) and isinstance(given, dict):
+            asked = ((form, given.get(key)) for key, form in _ASKED_OF_HATCH.items())
+            yield from (form.format(line) for form, lines in asked if isinstance(lines, list) for line in lines)
 
 
 def _tox(text: str) -> Iterator[str]:

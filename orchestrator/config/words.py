@@ -66,8 +66,6 @@ def seconds_of(text: str) -> float:
 
 
 def _seconds(value: object) -> float:
-    if ":" in getattr(value, "written", ""):  # YAML reads 1:30 as 90, which is not what everybody means
-        raise ValueError(f"{_A_DURATION}, got {plain(getattr(value, 'written', ''), 60)!r}")
     if isinstance(value, str):
         return seconds_of(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:

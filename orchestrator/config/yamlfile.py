@@ -24,6 +24,7 @@ _MOST_CHARACTERS = 1 << 20
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 _TEXT = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")  # what a key may be
 _SECRET = "env"  # the key below which values may be secrets
+_KINDS: dict[type, str] = {str: "text", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
 _SENTENCES = ("expectation", "unknown_key")
 # By pydantic's name of a mistake, what was expected.
 _IN_WORDS = {
@@ -50,11 +51,12 @@ _IN_YAML = {
     "could not find expected ':'": "a key without its colon",
     "found unexpected end of stream": "a quote that does not end",
     "but found another document": "a line of --- begins a second document, and one is expected",
+    "could not determine a constructor": "a tag (such as !env) that is not known here",
 }
 
 
 class WrittenInt(int):
-    """A whole number, and how it is `written` in the file: 010 and 12:30 are others when they are read."""
+    """A whole number, and how it is `written` in the file: 010 is 10 when it is read."""
 
     written: str
 
@@ -65,11 +67,16 @@ class WrittenFloat(float):
     written: str
 
 
+_INT, _FLOAT, _DATE = (f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "timestamp"))
+
+
 class _Loader(yaml.SafeLoader):
-    """Its numbers know how they are written."""
+    """Its numbers know how they are written, and are those of YAML 1.2, as people and their editors take them: 1e-3 is
+    one, 010 is ten; 12:30, 1_000 and dates are text.
+    """
 
     def _int(self, node: yaml.ScalarNode) -> WrittenInt:
-        made = WrittenInt(self.construct_yaml_int(node))
+        made = WrittenInt(node.value, 0 if node.value[:2] in ("0x", "0o") else 10)
         made.written = node.value
         return made
 
@@ -79,8 +86,20 @@ class _Loader(yaml.SafeLoader):
         return made
 
 
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader._int)
-_Loader.add_constructor("tag:yaml.org,2002:float", _Loader._float)
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in known if tag not in (_INT, _FLOAT, _DATE)]
+    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_constructor(_INT, _Loader._int)
+_Loader.add_constructor(_FLOAT, _Loader._float)
+_Loader.add_implicit_resolver(_INT, re.compile(r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z"), "-+0123456789")
+_Loader.add_implicit_resolver(
+    _FLOAT,
+    re.compile(
+        r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
+    ),
+    "-+.0123456789",
+)
 
 
 def read_numbers(value: Any) -> Any:
@@ -149,7 +168,7 @@ def document(text: str, source: str, model: type[M]) -> Document[M]:
         raise InputError(_yaml_sentence(source, e, text)) from e
     except RecursionError as e:
         raise InputError(f"{source}: not valid YAML: it is nested too deeply") from e
-    except (ValueError, LookupError, TypeError, AttributeError) as e:  # values that their tags do not fit, dates
+    except (ValueError, LookupError, TypeError, AttributeError) as e:  # values that their tags do not fit
         raise InputError(f"{source}: not valid YAML: a value cannot be read: {e}") from e
     if not isinstance(data, dict):
         raise InputError(f"{source}:1: expected a mapping with the keys {', '.join(_keys(model))}")
@@ -284,8 +303,10 @@ def _expectation(details: Mapping[str, Any], at: Location, model: type[BaseModel
 
 def _short(value: object, secret: bool) -> str:
     """How an error shows a value; one that may be a secret only as its type."""
-    kind = next(base for base in type(value).__mro__ if base.__module__ == "builtins")
-    text = repr(value) if isinstance(value, (bool, type(None))) or not secret else f"a {kind.__name__}"
+    if value is None or isinstance(value, bool):
+        return "nothing" if value is None else str(value).lower()
+    said = next((word for kind, word in _KINDS.items() if isinstance(value, kind)), "something else")
+    text = said if secret else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

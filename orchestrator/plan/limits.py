@@ -91,9 +91,8 @@ def describe(expected: Estimate, cost_per_hour: float | None, limit: RunLimit | 
     if not known:
         text = "how long the stages take is unknown: none of them has passed on this pod yet"
     elif unknown:
-        text = (
-            f"{count(len(known), 'stage')} of {len(known) + unknown} take {took}; how long the others take is unknown"
-        )
+        of_all = f"{len(known)} of {len(known) + unknown} stages {'takes' if len(known) == 1 else 'take'}"
+        text = f"{of_all} {took}; how long the others take is unknown"
     else:
         text = f"the stages take {took}"
     return f"{text}; the run is ended at {limit['given']}" if limit else text

@@ -42,6 +42,7 @@ def summary(
         _sabotage(plan, stages),
         how_many if not not_passed else "",
         f"optional and not passed: {', '.join(optional)}" if optional else "",
+        "no required stage applied" if not any(stage.required for stage in stages) else "",
         f"{count(on_gpu, 'stage')} ran kernels on the GPU" if plan["promises"]["cuda"] else "",
         how_far or "",
         f"resumed {'once' if resumed == 1 else count(resumed, 'time')} after its agent died" if resumed else "",

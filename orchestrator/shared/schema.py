@@ -6,7 +6,6 @@ Union, List, Dict with text as keys, TypedDict, and a NewType, whose values may 
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import (
     Any,
@@ -35,7 +34,6 @@ RULES: Dict[object, Rule] = {}
 LATER: Dict[object, FrozenSet[str]] = {}
 """By TypedDict: keys that came later, which a value of an earlier version may lack."""
 
-_NO_POINT = re.compile(r"[-+]?\d{1,20}[eE][-+]?\d{1,3}")
 _NAMES = {
     str: "text",
     int: "a whole number",
@@ -73,7 +71,7 @@ def errors(value: object, shape: Any, at: Location = (), *, closed: bool = False
     elif is_typed_dict(shape):
         yield from _of_typed_dict(value, shape, at, closed)
     elif not _is_plainly(value, shape):
-        yield Error(at, f"expected {_NAMES.get(shape, 'nothing')}{_but(value, shape)}")
+        yield Error(at, f"expected {_NAMES.get(shape, 'nothing')}")
 
 
 def first_error(value: object, shape: Any, name: str) -> Optional[str]:
@@ -108,12 +106,6 @@ def _is_plainly(value: object, shape: Any) -> bool:
     if shape is float:
         return type(value) in (int, float)
     return value is None if shape in (None, type(None)) else type(value) is shape
-
-
-def _but(value: object, shape: Any) -> str:
-    """What is taken for something else by who reads YAML."""
-    is_text = shape is float and isinstance(value, str) and _NO_POINT.fullmatch(value)
-    return f" with a point, such as 1.0e-6: YAML takes {value} for text" if is_text else ""
 
 
 def _of_new_type(value: object, shape: Any, at: Location, closed: bool) -> Iterator[Error]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orchestrator.config import json_schema, starter
 from orchestrator.config.inventory import FILENAME
-from orchestrator.config.runbook import FOLDER, own_runbooks
+from orchestrator.config.runbook import FOLDER, locate_runbook, own_runbooks
 from orchestrator.config.survey import Survey, survey
 from orchestrator.errors import InputError
 
@@ -31,7 +31,7 @@ def init(folder: Path) -> Begun:
     found = survey(folder)
     done = Begun("; ".join(project.told() for project in found), "; ".join(filter(None, map(_advice, found))))
     _write(folder / FILENAME, starter.PODS, done)
-    own = [folder / FOLDER / f"{name}.yaml" for name in own_runbooks(folder)]
+    own = [locate_runbook(name, folder)[0] for name in own_runbooks(folder)]
     done.kept += own
     if not own:
         _write(folder / FOLDER / f"{starter.NAME}.yaml", starter.runbook(found), done)

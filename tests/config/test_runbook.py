@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.config.commands import pytest_arguments, python_module
-from orchestrator.config.runbook import Runbook, Stage, find_runbook, named_paths
+from orchestrator.config.runbook import Runbook, Stage, find_runbook, named_paths, own_runbooks
 from orchestrator.config.yamlfile import loads
 from orchestrator.errors import InputError
 from tests.support import ROOT
@@ -26,12 +27,27 @@ def test_every_key_of_the_contract_is_read() -> None:
 
 
 def test_numbers_of_commands_and_variables_are_what_is_written() -> None:
-    """YAML reads 1.10 as 1.1, 010 as 8 and 12:30 as 750."""
-    stage = "{name: a, run: [tool, 4096, 1.50, 010, -1], env: {A: 1.10, B: 12:30, C: {value: 0x1F, secret: false}}}"
-    (found,) = loads(f"name: r\nstages: [{stage}]\n", "r.yaml", Runbook).stages
-    assert found.run == ["tool", "4096", "1.50", "010", "-1"]
-    assert (found.env["A"], found.env["B"]) == ("1.10", "12:30")
+    """Those that YAML reads otherwise (1.10 is 1.1), and those that it took for other things before version 1.2."""
+    env = "{A: 1.10, B: 12:30, C: {value: 0x1F, secret: false}, D: 2026-11-27, E: 2026-11-27 10:00:00}"
+    stage = f"{{name: a, run: [tool, 4096, 1.50, 010, -1, 1e3, 1_000, 2026-11-27], env: {env}}}"
+    runbook = loads(f"name: r\ninstall: [{{path: ., env: {{F: 1.0}}}}]\nstages: [{stage}]\n", "r.yaml", Runbook)
+    (found,) = runbook.stages
+    assert runbook.install[0].env == {"F": "1.0"}
+    assert found.run == ["tool", "4096", "1.50", "010", "-1", "1e3", "1_000", "2026-11-27"]
+    assert [found.env[name] for name in "ABDE"] == ["1.10", "12:30", "2026-11-27", "2026-11-27 10:00:00"]
     assert getattr(found.env["C"], "value", None) == "0x1F"
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("010", 10), ("0x10", 16), ("0o10", 8), ("1e2", 100), ("2.5E+1", 25), (".5", 0.5), ("7.", 7)]
+)
+def test_numbers_are_those_of_yaml_1_2(text: str, number: float) -> None:
+    assert (
+        loads(f"name: r\nlimits: {{wall: {text}}}\nstages: [{{name: a, run: [a]}}]", "r", Runbook).limits.wall == number
+    )
+    expect = f"{{artifacts: [{{path: x, kind: csv, checks: [{{column: a, max: {text}}}]}}]}}"
+    (stage,) = loads(f"name: r\nstages: [{{name: a, run: [a], expect: {expect}}}]", "r", Runbook).stages
+    assert stage.expect["artifacts"][0]["checks"] == [{"column": "a", "max": number}]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +58,10 @@ def test_numbers_of_commands_and_variables_are_what_is_written() -> None:
             "limits: {wall: 1:30}",
             "expected a duration such as 90m, 1h30m, 45s or 2700 (seconds)",
         ),
-        ("run: [python, -m, nsa.sanity]", "run: [python, yes]", "expected text, got True, which is text in quotes"),
+        ("limits: {wall: 300}", "limits: !env WALL", "a tag (such as !env) that is not known here"),
+        ("paths: []", "paths:", "key 'stages.1.paths': expected a list, got nothing"),
+        ("min_passed: 1", "min_passed: 1_000", "expected a whole number"),
+        ("run: [python, -m, nsa.sanity]", "run: [python, yes]", "expected text, got true, which is text in quotes"),
         ("min_passed: 1", "min_pass: 1", "unknown key: did you mean min_passed"),
         ("min_passed: 1", "min_passed: 0", "key 'stages.1.expect.tests.min_passed': expected"),
         (
@@ -68,7 +87,6 @@ def test_numbers_of_commands_and_variables_are_what_is_written() -> None:
             "expected 'text', 'csv', 'json', 'jsonl', 'pytest-benchmark', 'nvbench' or 'asv'",
         ),
         ("{finite: all}", "{finit: all}", "unknown key: did you mean finite"),
-        ("{finite: all}", "{column: S, min: 1e-6}", "a number with a point, such as 1.0e-6: YAML takes 1e-6 for text"),
         ("{finite: all}", "{finite: all, max: 3}", "expected {finite}, {column, min, max and/or matches}"),
         ("{equal: [reads_actual, reads_expected]}", "{equal: [a]}", "key 'stages.1.expect.artifacts.1.checks.3.equal'"),
         ("when: [cuda", "when: [cudda", "expected cuda, sm>=NN, sm==NN or has:PACKAGE"),
@@ -177,6 +195,16 @@ def test_this_projects_own_are_read(path: Path) -> None:
     assert find_runbook(str(path), ROOT).runbook.name == path.stem
 
 
+def test_a_runbook_is_found_by_either_ending_and_none_that_is_hidden(tmp_path: Path) -> None:
+    folder = tmp_path / "runbooks"
+    folder.mkdir()
+    for name in ("a.yaml", "b.yml", "c.yaml", "c.yml", "._a.yaml", ".b.yml.swp", "d.yaml~", "e.txt"):
+        (folder / name).write_text("name: r\nstages: [{name: s, run: [a]}]\n")
+    (folder / "f.yaml").mkdir()
+    assert own_runbooks(tmp_path) == ["a", "b", "c"]
+    assert [find_runbook(name, tmp_path).path.name for name in "abc"] == ["a.yaml", "b.yml", "c.yaml"]
+
+
 def test_names_are_found_in_the_repository_then_in_the_package(tmp_path: Path) -> None:
     assert find_runbook("cpu-smoke", tmp_path).source == "packaged"
     (tmp_path / "runbooks").mkdir()
@@ -252,3 +280,20 @@ def test_a_stage_has_either_a_command_or_lines(given: dict[str, Any]) -> None:
 def test_tests_may_be_owed_by_lines() -> None:
     stage = Stage(name="s", shell="pytest | tee log", expect={"tests": {"min_passed": 1}})
     assert not stage.is_pytest
+
+
+@pytest.mark.parametrize(
+    ("run", "fits"),
+    [
+        (["bash", "ci.sh"], True),
+        (["sh", "-eu", "ci.sh", "-x"], True),
+        (["./ci.sh"], True),
+        (["make", "-j2"], True),
+        (["sh", "-c", "pytest | tee log"], False),
+        (["bash", "-euc", "pytest"], False),
+        (["bash"], False),
+    ],
+)
+def test_tests_may_be_owed_by_a_script(run: list[str], fits: bool) -> None:
+    with nullcontext() if fits else pytest.raises(ValueError, match="lines go under 'shell'"):
+        Stage(name="s", run=run, expect={"tests": {"min_passed": 1}})

@@ -216,6 +216,42 @@ def test_a_sibling_without_tests_that_is_needed_is_installed(tmp_path: Path) -> 
     assert runbook.environment.extra == ["pytest"]
 
 
+@pytest.mark.parametrize(
+    ("top", "installed"),
+    [
+        ("", ["apps/train", "libs/core", "libs/io"]),
+        ("[build-system]\nrequires = ['hatchling']\n", [".", "apps/train", "libs/core", "libs/io"]),
+        ("[tool.uv]\npackage = false\n", ["apps/train", "libs/core", "libs/io"]),
+    ],
+)
+def test_members_of_a_workspace_are_installed_from_it(tmp_path: Path, top: str, installed: list[str]) -> None:
+    project = '[project]\nname = "{0}"\ndependencies = [{1}]\n'
+    workspace = project.format("acme", '"acme-io", "rich"') + "[dependency-groups]\ndev = ['pytest-timeout', 'ruff']\n"
+    members = "[tool.uv.workspace]\nmembers = ['apps/*', 'libs/*']\nexclude = ['libs/old']\n"
+    text, runbook = written(
+        tmp_path,
+        {
+            "pyproject.toml": workspace + top + members,
+            "apps/train/pyproject.toml": project.format("acme-train", '"acme_core", "omegaconf"'),
+            "apps/train/tests/test_x.py": "import acme_core\n",
+            "libs/core/pyproject.toml": project.format("acme-core", '"numpy"'),
+            "libs/core/src/acme_core/__init__.py": "",
+            "libs/io/pyproject.toml": project.format("acme-io", ""),
+            "libs/old/pyproject.toml": project.format("acme-old", ""),
+            "examples/one/pyproject.toml": project.format("one", '"acme"'),
+        },
+    )
+    assert [entry.path for entry in runbook.install] == installed
+    assert {*runbook.environment.extra} == {"pytest", "pytest-timeout", "rich", "numpy", "omegaconf"}
+    assert "left out, as no test names them: ruff" in text
+
+
+def test_an_example_in_a_folder_of_a_project_is_not_installed(tmp_path: Path) -> None:
+    files = {name: f'[project]\nname = "{name[:1]}"\n' for name in ("pyproject.toml", "examples/b/pyproject.toml")}
+    _, runbook = written(tmp_path, {**files, "tests/test_x.py": "", "examples/b/test_b.py": ""})
+    assert [entry.path for entry in runbook.install] == ["."]
+
+
 def test_tests_beside_the_projects_have_a_stage(tmp_path: Path) -> None:
     files = {"python/pyproject.toml": '[project]\nname = "a"\n', "tests/test_x.py": "", "python/a/__init__.py": ""}
     _, runbook = written(tmp_path, files)
@@ -256,6 +292,38 @@ def test_what_developers_get_and_no_test_names_is_said(tmp_path: Path) -> None:
     text, runbook = written(tmp_path, {"pyproject.toml": groups, "tests/test_x.py": "def test(): import yaml"})
     assert set(runbook.environment.extra) == {"pytest", "pytest-cov", "PyYAML>=6"}
     assert "# left out, as no test names them: mkdocs\n" in text
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        '[tool.uv]\ndev-dependencies = ["pytest-mock>=3", "mkdocs"]\n',
+        '[tool.pdm.dev-dependencies]\ntest = ["pytest-mock>=3"]\ndoc = ["mkdocs"]\n',
+        '[tool.hatch.envs]\ndefault.dependencies = ["pytest-mock>=3"]\ndocs.dependencies = ["mkdocs"]\n',
+        '[tool.hatch.envs.hatch-test]\nextra-dependencies = ["pytest-mock>=3"]\n',
+        '[tool.hatch.envs.test]\nfeatures = ["t"]\n[project.optional-dependencies]\nt = ["pytest-mock>=3"]\n',
+        '[dependency-groups]\ndev = ["pytest-mock>=3"]\n[tool.uv]\ndefault-groups = ["dev"]\n',
+    ],
+)
+def test_what_tools_of_projects_install_for_tests(tmp_path: Path, groups: str) -> None:
+    _, runbook = written(tmp_path, {"pyproject.toml": groups, "tests/test_x.py": ""})
+    assert runbook.environment.extra == ["pytest", "pytest-mock>=3"]
+
+
+@pytest.mark.parametrize(
+    ("more", "installs"),
+    [
+        ({}, []),
+        ({"setup.py": "import setuptools\nsetuptools.setup()\n"}, ["."]),
+        ({"pyproject.toml": "[tool.uv]\npackage = true\n[project]\nname = 'svc'\n"}, ["."]),
+    ],
+)
+def test_what_uv_does_not_build_is_no_project(tmp_path: Path, more: dict[str, str], installs: list[str]) -> None:
+    pyproject = "[project]\nname = 'svc'\n[tool.uv]\ndev-dependencies = ['pytest']\n"
+    files = {"pyproject.toml": pyproject, "app/__init__.py": "", "tests/test_x.py": "import app\n", **more}
+    text, runbook = written(tmp_path, files)
+    assert [entry.path for entry in runbook.install] == installs
+    assert ('PYTHONPATH: "{tree}"' in text) is (not installs)
 
 
 def test_modules_below_a_folder_of_tests_are_no_packages(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_the_estimate_is_by_earlier_runs_and_else_unknown() -> None:
         3620 / 7200, abs=1e-4
     )
     told = describe(half, 0.5, None)
-    assert told.startswith("1 stage of 2 take about 20.0 s (0.002778 by its cost_per_hour), by 2 earlier runs")
+    assert told.startswith("1 of 2 stages takes about 20.0 s (0.002778 by its cost_per_hour), by 2 earlier runs")
     assert told.endswith("how long the others take is unknown") and half["stages"] == {"cpu": 20.0}
     known = estimate(stages, History(3, {pytest_: [10.0], absent: [1.0, 2.0, 30.0]}), None)
     assert known["seconds"] == 12 and known["by_limit"] == []

@@ -15,7 +15,7 @@ stages:
     run: [python, -m, pytest, tests/test_b.py]
     limts: {wall: 10m}
   - nam: two
-    run: [bash, go.sh]
+    run: [bash, -c, ./go.sh]
     limits: {wall: ten}
     expect: {tests: {}, artifacts: [{path: a.txt, form: stdout}]}
   - name: three
