@@ -59,7 +59,7 @@ ABSENT = "ModuleNotFoundError: No module named 'no_such_compiler'"
 PARSES = "import argparse as a\np = a.ArgumentParser(add_help=False)\np.add_argument('--n')\n"
 CODES = "import subprocess as s, sys\nchild = [sys.executable, 'fails.py']\n"
 CODES += "codes = [s.call(c) for c in (child, ['true'])]\nprint(codes)\n"
-AS_0 = "python fails.py returned 3, which its script takes for 0"
+AS_0 = "python fails.py returned 3, which its {} takes for 0"
 UNREAD = "is set, and the tree's code, which asks for others of KERN_, does not name it"
 FILES = {
     "forked/conftest.py": FORKS,
@@ -251,7 +251,7 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "makes_words": ["make ran nothing that does more than to say something"],
         "makes": [],
         "copies": [],
-        "late_only": [AS_0],
+        "late_only": [AS_0.format("script")],
         "by_case": [],
         "renamed": [f"KERN_USE_FAST {UNREAD}"],
         "renamed_in_lines": [f"KERN_FAST {UNREAD}"],
@@ -276,9 +276,9 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "skipped": ["it ended with 0, and says no more than 'CUDA is not available, skipping'"],
         "told": ["python fails.py returned 3, and webbrowser went on"],
         "acted_on": [],
-        "summed": [f"{AS_0} (sums.py line 3)"],
+        "summed": [f"{AS_0.format('program')} (sums.py line 3)"],
         "added": [],
-        "above": [f"{AS_0} (above.py line 2)"],
+        "above": [f"{AS_0.format('program')} (above.py line 2)"],
         "tolerated": [],
         "found_none": [],
         "by_words": [],
