@@ -6,7 +6,7 @@ import ast
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
-from .syntax import FUNCTIONS, called, name_of, within
+from .syntax import FUNCTIONS, called, name_of, walked, within
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -72,6 +72,24 @@ class Text:
         above = self._above[statement]
         blocks = (getattr(above, name, []) for name in ("body", "orelse", "finalbody"))
         return next((block for block in blocks if statement in block), [statement])
+
+    def reads_of(self, name: str, scope: ast.AST, kind: type[ast.Name | ast.Attribute]) -> list[ast.expr]:
+        """Where a variable of `scope`, or an attribute, is read."""
+        found: list[ast.expr] = []
+        for node in walked(scope):
+            if isinstance(node, kind) and name_of(node) == name and isinstance(node.ctx, ast.Load):
+                is_it = kind is ast.Attribute or (scope is self.scope_of(name, node) and not self._is_bound_in(node))
+                found += [node] if is_it else []
+        return found
+
+    def _is_bound_in(self, name: ast.AST) -> bool:
+        """Whether a name is one of a comprehension, or of a lambda, around it."""
+        for _, above in self.around(name):
+            bound = [g.target for g in getattr(above, "generators", ())]
+            own = _parameters(above) if isinstance(above, ast.Lambda) else set()
+            if name_of(name) in own.union(n.id for t in bound for n in ast.walk(t) if isinstance(n, ast.Name)):
+                return True
+        return False
 
     def statement(self, node: ast.AST) -> ast.stmt:
         while not isinstance(node, ast.stmt):

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence
 
 from ..frames import IMPORTING, drops_result, is_of
-from .syntax import FUNCTIONS, LOOPS, SETS, called, name_of, parsed, targets_of, within
+from .syntax import FUNCTIONS, LOOPS, MATCHES, SETS, called, name_of, parsed, targets_of, within
 from .text import Text, names_of
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ _EXITS = ("exit", "quit", "_exit")
 _ENDINGS = ("poll", "returncode", "exitcode")
 _STREAMS = frozenset(("stdout", "stderr"))
 _PASSES = ("subprocess", "os", "runpy", "asyncio", "pty", *IMPORTING)  # they catch none of what they run
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+_MORE_THAN_WORDS = (ast.Raise, ast.Assert, ast.Global, ast.Attribute)
 _programs: dict[str, Program | None] = {}
 
 
@@ -60,12 +62,30 @@ def takes_for_0(frame: FrameType, code: int) -> bool:
     """Whether all that depends on a status that `frame` gets where it is now, a `code`, would be the same with 0."""
     from .numbers import Status
 
-    def is_as_0() -> bool:
-        origin = None if program is None else program.expression(frame)
-        return program is not None and origin is not None and Status(program, origin, code).is_as_0()
-
+    places = list(_places(frame))
     program = _program(frame)
-    return program is not None and program.once(frame, ("as 0", code), is_as_0)
+    callers = tuple(place for _, place in places[1:])
+    return program is not None and program.once(
+        frame, ("as 0", code, callers), lambda: bool(places) and Status([place for place, _ in places], code).is_as_0()
+    )
+
+
+def _places(frame: FrameType | None) -> Iterator[tuple[tuple[Program, ast.expr], object]]:
+    """What `frame` computes, and who has called that, as far as to the program itself; each with what it is known by.
+    A comprehension is no function, though until Python 3.12 it had a frame.
+    """
+    is_inside = False
+    while frame is not None:
+        program = _program(frame)
+        expression = None if program is None else program.expression(frame)
+        if program is None or expression is None:
+            return
+        if not is_inside:
+            yield (program, expression), (frame.f_code, frame.f_lasti)
+        is_inside = frame.f_code.co_name in _COMPREHENSIONS
+        if program.is_main and not is_inside:
+            return
+        frame = frame.f_back
 
 
 def decides(frame: FrameType) -> bool:
@@ -122,6 +142,10 @@ class Program(Text):
         self._imported = frozenset(_imported_names(self.nodes))
         self._answers_at: dict[tuple[object, ...], tuple[object, bool]] = {}
 
+    def defined(self, name: str) -> ast.AST | None:
+        """The function of the module that is called so."""
+        return self._functions.get(name)
+
     def once(self, frame: FrameType, asked: tuple[object, ...], answer: Callable[[], bool]) -> bool:
         """What is asked of a place in the text: a loop may come to it again and again."""
         key = (id(frame.f_code), frame.f_lasti, *asked)  # by itself, its hash is made of all that it holds
@@ -147,6 +171,8 @@ class Program(Text):
             return asks and (_only_ends_by_its_test(statement) or self.reacts(block, seen))
         if isinstance(statement, (ast.For, ast.AsyncFor)):
             return self.reacts(statement.body, seen)
+        if isinstance(statement, MATCHES):
+            return self.reacts([s for case in statement.cases for s in case.body], seen)
         if isinstance(statement, ast.Return):
             return self._is_returned(statement, seen)
         if isinstance(statement, ast.Raise) and called(statement.exc) == "SystemExit":
@@ -315,7 +341,7 @@ class Program(Text):
             return name in inside
         calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
         return all(called(c) in _PLAIN or self.says(c, (*inside, name)) for c in calls) and not any(
-            isinstance(node, (ast.Raise, ast.Assert, ast.Global, ast.Attribute)) and not _is_called(node, calls)
+            (isinstance(node, _MORE_THAN_WORDS) and not _is_called(node, calls)) or _is_filled(node)
             for node in ast.walk(function)
         )
 
@@ -356,9 +382,9 @@ class Program(Text):
         """Whether each turn of a loop sets a name, and only what the last one set is read; it has ended badly, then, if
         that is what it did.
         """
-        kinds = (*LOOPS, *FUNCTIONS)
-        loop = next((above for _, above in self.around(place) if isinstance(above, kinds)), None)
-        if not isinstance(place, ast.Assign) or loop is None or isinstance(loop, FUNCTIONS):
+        loop = self._above[place]
+        named_anew = isinstance(place, ast.Assign) and not any(isinstance(t, ast.Attribute) for t in place.targets)
+        if not named_anew or not isinstance(loop, LOOPS):
             return False
         named = (node for node in ast.walk(loop) if isinstance(node, (ast.Name, ast.Attribute)))
         ends = any(isinstance(node, (ast.Break, ast.Return)) for node in ast.walk(loop))
@@ -405,6 +431,10 @@ def _imported_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
                 module = node.module or "" if isinstance(node, ast.ImportFrom) else alias.name
                 if module.partition(".")[0] not in _TELLING:
                     yield (alias.asname or alias.name).partition(".")[0]
+
+
+def _is_filled(node: ast.AST) -> bool:
+    return isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
 
 
 def _is_called(node: ast.AST, calls: Iterable[ast.Call]) -> bool:
