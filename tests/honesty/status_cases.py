@@ -514,7 +514,7 @@ CHILDREN_LIES = [
                      concurrent.futures.wait([e.submit(work)])
                  print("done")
                  """, "work.. in a pool failed, and nobody asked for its result", "calls_asked"),
-    _program_lie("command_forgotten", "a program runs a command by click's runner, and does not ask what came of it", """
+    _program_lie("command_forgotten", "a program runs a command by click's runner, and does not ask its result", """
                  import click
                  from click.testing import CliRunner
                  @click.command()
