@@ -29,6 +29,8 @@ _COLLECTING = ("append", "add", "extend", "insert", "update", "setdefault")
 _COMPARING = ("Compare", "MatchValue")
 _MOST_RUNS = 200
 """Of which one takes a millisecond or less: whoever asks more of a status may tell it apart."""
+_MOST_PARTS = 100_000
+"""Of the program, in all runs together: of a small one each has some hundreds."""
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _STATUS, _OTHERS = "_nsa_pod_status", "_nsa_pod_others"
 _FOUND, _REST, _ATTRIBUTE = "_nsa_pod_found", "_nsa_pod_rest", "_nsa_pod_attribute_"
@@ -62,7 +64,7 @@ class Status:
         self._ways = {_way(origin)}  # in which it, and the same status of others, come
         self._kept_in: set[str] = set()  # of objects, the attributes
         self._seen: set[tuple[str, ast.AST]] = set()
-        self._runs = iter(range(_MOST_RUNS))
+        self._runs, self._parts = iter(range(_MOST_RUNS)), iter(range(_MOST_PARTS))
         self._sets: dict[str, list[tuple[ast.AST, ast.expr]]] = {}  # names, by what in the program
         self._definitions = {name: node for node in program.module.body for name in _defined_by(node)}
         for node in program.nodes:
@@ -101,9 +103,9 @@ class Status:
             return self._is_handed_on(statement, self._come_to(statement.value, node, pair))
         if isinstance(statement, ast.For):
             return self._goes_over_the_same(statement, self._come_to(statement.iter, node, pair))
-        function = self._program.defined(called(getattr(statement, "value", None)))
-        if isinstance(statement, ast.Expr) and function is not None:
-            return self._is_taken_as_the_same(function, statement.value, node, pair)
+        function = self._program.called_function(statement.value) if isinstance(statement, ast.Expr) else None
+        if function is not None:
+            return self._is_taken_as_the_same(function, statement.value, node, pair)  # type: ignore[attr-defined]
         return self._sets_the_same(statement, node, pair)
 
     def _is_left_out(self, inner: ast.AST, above: ast.AST, node: ast.expr, pair: _Pair) -> bool:
@@ -177,7 +179,8 @@ class Status:
         within = set(walked(statement))
         scope, name = self._scope_of(target, statement), name_of(target)
         if isinstance(target, ast.Attribute):
-            return self._program.is_main and self._is_read_in(scope, name, pair, within, ast.Attribute)
+            are_all = self._program.is_main and self._program.names_attributes
+            return are_all and self._is_read_in(scope, name, pair, within, ast.Attribute)
         is_filled = not any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) for n in within)
         is_known = not self._program.is_of_others(name, scope, statement, is_filled=is_filled)
         return is_known and self._is_read_in(scope, name, pair, within)
@@ -192,8 +195,7 @@ class Status:
         """Of what a function returns: whether its callers depend on it, who are all known of the program itself."""
         function = self._program.function_of(statement)
         name = getattr(function, "name", "")
-        decorators = [*map(name_of, getattr(function, "decorator_list", ()))]
-        is_property = "property" in decorators
+        is_property = "property" in map(name_of, getattr(function, "decorator_list", ()))
         self._ways.add(f".{name}" if is_property else f"{name}()")
         calls: list[ast.expr] = [n for n in self._program.nodes if isinstance(n, ast.Call) and called(n) == name]
         if is_property:
@@ -204,10 +206,17 @@ class Status:
         mapping = (n for n in self._program.nodes if isinstance(n, ast.Call) and called(n) in _MAPPING)
         each = [n for n in mapping if n.args and name_of(n.args[0]) == name]
         turns = _Pair(*([pair.zero, of, pair.zero] for of in pair))
-        is_its_own = bool(named) or not (name.startswith("__") or (decorators and not is_property))
-        is_every = is_its_own and len(named) == len(calls) + len(each)
+        is_every = (bool(named) or self._is_for_nobody(function)) and len(named) == len(calls) + len(each)
         came_to = [*((n, pair) for n in calls), *((n, turns) for n in each)]
         return is_every and all(self._is_same(n, of) for n, of in came_to)
+
+    def _is_for_nobody(self, function: Any) -> bool:
+        """Of a function whose name is nowhere: whether no library may call it, by what it is, or of which class."""
+        above = self._program.holder_of(function)
+        is_of_library = isinstance(above, ast.ClassDef) and bool(above.bases)
+        is_given = any(name_of(decorator) != "property" for decorator in function.decorator_list)
+        is_known = self._program.names_attributes and not function.name.startswith("__")
+        return is_known and not is_given and not is_of_library
 
     def _is_handed_out(self, function: ast.AST | None, name: str, pair: _Pair) -> bool:
         """Of a module's function: whether it is the one that has been called, and its caller depends on it."""
@@ -305,6 +314,8 @@ class Status:
             return [self._remade(inner, node, looping) for inner in part]
         if not isinstance(part, ast.AST):
             return part
+        if next(self._parts, None) is None:
+            raise Unknown
         if part is node and not isinstance(node, ast.Name):
             return call_of(_STATUS)
         if self._is_of_another(part):

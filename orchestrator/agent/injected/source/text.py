@@ -11,6 +11,10 @@ from .syntax import FUNCTIONS, called, name_of, walked, within
 if TYPE_CHECKING:
     from types import FrameType
 
+_BY_TEXT = frozenset(
+    ("vars", "getattr", "setattr", "attrgetter", "asdict", "astuple", "__dict__", "model_dump", "pickle")
+)
+
 
 class Text:
     """Of the program itself (`is_main`) nobody else has the objects."""
@@ -20,6 +24,8 @@ class Text:
         self.module = module
         self.nodes = nodes
         self.is_main = is_main
+        self.names_attributes = _BY_TEXT.isdisjoint(map(name_of, nodes))
+        """Whether all that is read of objects stands there by its name."""
         self._above = {below: node for node in nodes for below in ast.iter_child_nodes(node)}
 
     def at(self, frame: FrameType) -> ast.stmt | None:
@@ -90,6 +96,9 @@ class Text:
             if name_of(name) in own.union(n.id for t in bound for n in ast.walk(t) if isinstance(n, ast.Name)):
                 return True
         return False
+
+    def holder_of(self, node: ast.AST) -> ast.AST:
+        return self._above[node]
 
     def statement(self, node: ast.AST) -> ast.stmt:
         while not isinstance(node, ast.stmt):

@@ -6,6 +6,7 @@ As `orchestrator/agent/evidence/shell/reactions.py` has it for shells. What cann
 from __future__ import annotations
 
 import ast  # this module is imported where something has failed
+import os
 import sys
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence
 
@@ -58,34 +59,36 @@ def is_used(frame: FrameType, *, called: bool = False, part: int | None = None) 
     return found() if program is None else program.once(frame, ("used", called, part), found)
 
 
-def takes_for_0(frame: FrameType, code: int) -> bool:
-    """Whether all that depends on a status that `frame` gets where it is now, a `code`, would be the same with 0."""
+def takes_for_0(frame: FrameType, code: int, tree: str = "") -> bool:
+    """Whether all that depends on a status that `frame` gets where it is now, a `code`, would be the same with 0; as
+    far as files of the `tree` have called it.
+    """
     from .numbers import Status
 
-    places = list(_places(frame))
-    program = _program(frame)
-    callers = tuple(place for _, place in places[1:])
-    return program is not None and program.once(
-        frame, ("as 0", code, callers), lambda: bool(places) and Status([place for place, _ in places], code).is_as_0()
-    )
+    frames = list(_callers(frame, tree))
+
+    def is_as_0() -> bool:
+        places = ((program, program.expression(frame)) for program, frame in frames)
+        known = [(program, expression) for program, expression in places if expression is not None]
+        return bool(known) and Status(known, code).is_as_0()
+
+    asked = ("as 0", code, *((caller.f_code, caller.f_lasti) for _, caller in frames[1:]))
+    return bool(frames) and frames[0][0].once(frame, asked, is_as_0)
 
 
-def _places(frame: FrameType | None) -> Iterator[tuple[tuple[Program, ast.expr], object]]:
-    """What `frame` computes, and who has called that, as far as to the program itself; each with what it is known by.
-    A comprehension is no function, though until Python 3.12 it had a frame.
+def _callers(frame: FrameType | None, tree: str) -> Iterator[tuple[Program, FrameType]]:
+    """It, and who has called that, as far as to the program itself. A comprehension is no function, though until Python
+    3.12 it had a frame.
     """
-    is_inside = False
-    while frame is not None:
+    name = ""
+    while frame is not None and name != "<module>" and os.path.abspath(frame.f_code.co_filename).startswith(tree):
         program = _program(frame)
-        expression = None if program is None else program.expression(frame)
-        if program is None or expression is None:
+        if program is None:
             return
-        if not is_inside:
-            yield (program, expression), (frame.f_code, frame.f_lasti)
-        is_inside = frame.f_code.co_name in _COMPREHENSIONS
-        if program.is_main and not is_inside:
-            return
-        frame = frame.f_back
+        if name not in _COMPREHENSIONS:
+            yield program, frame
+        name = frame.f_code.co_name
+        frame = None if program.is_main and name not in _COMPREHENSIONS else frame.f_back
 
 
 def decides(frame: FrameType) -> bool:
@@ -142,9 +145,11 @@ class Program(Text):
         self._imported = frozenset(_imported_names(self.nodes))
         self._answers_at: dict[tuple[object, ...], tuple[object, bool]] = {}
 
-    def defined(self, name: str) -> ast.AST | None:
-        """The function of the module that is called so."""
-        return self._functions.get(name)
+    def called_function(self, call: ast.expr | None) -> Any:
+        """The function of the module, or the method of its classes, that a call is of."""
+        function = self._functions.get(called(call))
+        is_method = function is not None and [a.arg for a in function.args.args[:1]] == ["self"]
+        return function if is_method is isinstance(getattr(call, "func", None), ast.Attribute) else None
 
     def once(self, frame: FrameType, asked: tuple[object, ...], answer: Callable[[], bool]) -> bool:
         """What is asked of a place in the text: a loop may come to it again and again."""
@@ -357,7 +362,7 @@ class Program(Text):
         if not isinstance(target, (ast.Name, ast.Attribute)):
             return True
         is_attribute = isinstance(target, ast.Attribute)
-        if is_attribute and not self.is_main:
+        if is_attribute and not (self.is_main and self.names_attributes):
             return True  # of an object, whoever has it
         name = name_of(target)
         if name in seen or self._is_set_anew(name, place):

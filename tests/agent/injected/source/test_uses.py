@@ -278,6 +278,10 @@ OBJECTS_NOT_AS_0 = [
     "    def run(self): act(self.device)\nD().run()",
     "class P:\n    def __init__(self): self._code = status()\n    @property\n    def code(self): return self._code\n"
     "if P().code: exit(1)",
+    f"{RUN}r = Run('a')\nr.code = status()\nact(vars(r))",
+    f"{RUN}r = Run('a')\nr.code = status()\nif getattr(r, 'co' + 'de'): exit(1)",
+    "import cmd\nclass C(cmd.Cmd):\n    def do_run(self, line): return status()\nC().onecmd('run')",
+    "import queue\nq = queue.Queue()\ndef put(code): print(code)\nq.put(status())\nact(q)",
     "checks = {'a': lambda: status()}\nif any(check() for check in checks.values()): exit(1)",
 ]
 MATCHES_AS_0 = [
