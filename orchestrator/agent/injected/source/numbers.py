@@ -29,7 +29,7 @@ _COLLECTING = ("append", "add", "extend", "insert", "update", "setdefault")
 _COMPARING = ("Compare", "MatchValue")
 _MOST_RUNS = 200
 """Of which one takes a millisecond or less: whoever asks more of a status may tell it apart."""
-_MOST_PARTS = 100_000
+_MOST_PARTS = 30_000
 """Of the program, in all runs together: of a small one each has some hundreds."""
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _STATUS, _OTHERS = "_nsa_pod_status", "_nsa_pod_others"

@@ -6,7 +6,7 @@ import ast
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
-from .syntax import FUNCTIONS, called, name_of, walked, within
+from .syntax import FUNCTIONS, called, name_of, within
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -24,7 +24,11 @@ class Text:
         self.module = module
         self.nodes = nodes
         self.is_main = is_main
-        self.names_attributes = _BY_TEXT.isdisjoint(map(name_of, nodes))
+        self._named: dict[str, list[ast.Name | ast.Attribute]] = {}
+        for node in nodes:
+            if isinstance(node, (ast.Name, ast.Attribute)):
+                self._named.setdefault(name_of(node), []).append(node)
+        self.names_attributes = _BY_TEXT.isdisjoint(self._named)
         """Whether all that is read of objects stands there by its name."""
         self._above = {below: node for node in nodes for below in ast.iter_child_nodes(node)}
 
@@ -81,12 +85,10 @@ class Text:
 
     def reads_of(self, name: str, scope: ast.AST, kind: type[ast.Name | ast.Attribute]) -> list[ast.expr]:
         """Where a variable of `scope`, or an attribute, is read."""
-        found: list[ast.expr] = []
-        for node in walked(scope):
-            if isinstance(node, kind) and name_of(node) == name and isinstance(node.ctx, ast.Load):
-                is_it = kind is ast.Attribute or (scope is self.scope_of(name, node) and not self._is_bound_in(node))
-                found += [node] if is_it else []
-        return found
+        read = (n for n in self._named.get(name, ()) if isinstance(n, kind) and isinstance(n.ctx, ast.Load))
+        if kind is ast.Attribute:
+            return list(read)
+        return [n for n in read if scope is self.scope_of(name, n) and not self._is_bound_in(n)]
 
     def _is_bound_in(self, name: ast.AST) -> bool:
         """Whether a name is one of a comprehension, or of a lambda, around it."""

@@ -341,7 +341,7 @@ class Program(Text):
             return status is None or says or _is_success(status)
         if name in _SAYING or (name == "write" and _STREAMS & set(names_of(call.func))):
             return True
-        function = self._functions.get(name)
+        function = self.called_function(call)
         if function is None or name in inside:
             return name in inside
         calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
