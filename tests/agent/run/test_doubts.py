@@ -61,6 +61,8 @@ CODES = "import subprocess as s, sys\nchild = [sys.executable, 'fails.py']\n"
 CODES += "codes = [s.call(c) for c in (child, ['true'])]\nprint(codes)\n"
 RUNS = "import subprocess as s, sys\nclass Run:\n    def __init__(self, *command): self.code = s.call(command)\n"
 RUNS += "runs = [Run(sys.executable, 'fails.py'), Run('true')]\n"
+MAKES = "import sys, types\nname = '{}'\nmade = types.ModuleType(name)\n"
+MAKES += "exec('def scale(x): return 2 * x', vars(made))\nsys.modules[name] = made\nprint(made.scale(1))\n"
 ALARM = "import os, signal, sys\nsignal.signal(signal.SIGALRM, lambda *a: sys.exit({}))\n"
 AS_0 = "python fails.py returned 3, which its {} takes for 0"
 UNREAD = "is set, and the tree's code, which asks for others of KERN_, does not name it"
@@ -142,6 +144,8 @@ FILES = {
     "runs_them.py": "import subprocess as s\ndef codes(*commands):\n    return [s.call(c) for c in commands]\n",
     "helped.py": "import runs_them as r, sys\nprint(1)\nsys.exit(min(r.codes(['python', 'fails.py'], ['true'])))\n",
     "asks_helped.py": "import runs_them as r\nassert max(r.codes(['python', 'fails.py'], ['true'])) == 3\nprint(1)\n",
+    "makes_slow.py": MAKES.format("slow"),
+    "makes_others.py": MAKES.format("of_its_own"),
     "alarmed.py": f"{ALARM.format(0)}os.kill(os.getpid(), signal.SIGALRM)\n",
     "in_time.py": f"{ALARM.format(1)}print(1)\n",
     "adds.py": f"{CODES}assert max(codes) == 3\n",
@@ -223,6 +227,8 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         stage("kept_and_asked", "asks_kept.py"),
         stage("helped", "helped.py"),
         stage("helped_and_asked", "asks_helped.py"),
+        stage("made", "makes_slow.py"),
+        stage("made_others", "makes_others.py"),
         stage("alarmed", "", run=["sh", "-c", "echo 1; python alarmed.py"]),
         stage("in_time", "in_time.py"),
         stage("above", "above.py"),
@@ -298,6 +304,8 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "kept_and_asked": [],
         "helped": [f"{AS_0.format('program')} (runs_them.py line 3)"],
         "helped_and_asked": [],
+        "made": ["module slow was made by the program itself, and the commit has its own"],
+        "made_others": [],
         "alarmed": ["it ended with 0 in its handler of SIGALRM (alarmed.py line 2)"],
         "in_time": [],
         "above": [f"{AS_0.format('program')} (above.py line 2)"],
@@ -310,6 +318,6 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 35 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 36 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )
