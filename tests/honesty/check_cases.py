@@ -189,6 +189,8 @@ HONEST = [
         def test_a(n):
             some = list(range(n))
             assert all(x >= 0 and x < 7 for x in some)
+            small = [x < 7 for x in some]
+            assert all(small)
         """, tests={"checked": True}, files={"numbers_of_its_own.py": "first = 1\n"}),
           "a size of nothing, beside others"),
     _ran("check_forbidden", "def never(): raise AssertionError('called')\n(lambda f: None)(never)",
@@ -335,6 +337,10 @@ LIES = [
     lie(tests("edge_only", "invalid", "checked nothing: empty sequences are compared",
               "def test_a():\n    got = []\n    assert all(x == 1 for x in got)\n", tests={"checked": True}),
         "all(...) of an empty list", honest="check_edges"),
+    lie(tests("all_of_a_name", "invalid", "checked nothing: empty sequences are compared",
+              "def test_a():\n    same = [x == 1 for x in range(0)]\n    print(same)\n    assert all(same)\n",
+              tests={"checked": True}),
+        "all(...) of a name, of an empty list", honest="check_edges"),
     lie(tests("all_of_no_size", "invalid", "checked nothing: empty sequences are compared",
               "def test_a():\n    assert all(n < 0 for n in range(len('a'), 9, 2) if n % 2 == 0)\n",
               tests={"checked": True}),

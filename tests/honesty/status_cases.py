@@ -22,6 +22,7 @@ FILES = {
     "status/checks.lib": "warn() { echo \"WARN $*\"; }\ndie() { echo \"$*\"; exit 1; }\n"
     "check() { \"$@\" || warn \"failed: $*\"; }\nneed() { \"$@\" || die \"failed: $*\"; }\n",
     "status/fails.sh": "exit 4\n",
+    "status/asserts.py": "assert 1 == 2\nprint('done')\n",
     "status/rules.mk": "all:\n\t@python status/fails.py\n",
 }  # fmt: skip
 FAILS, RUNS = "python status/fails.py", "python status/ok.py"
@@ -109,6 +110,7 @@ BELOW = f"""
     awk 'BEGIN {{ if (system("{RUNS}")) exit 1 }}'
     timeout 20 {FAILS}; [ $? -eq 3 ] || exit 1
     if make -s -f status/rules.mk 2> /dev/null; then exit 1; fi
+    python -i < status/ok.py; echo
     setsid -w {RUNS}; nohup {RUNS}; python -m cProfile -o $TMPDIR/profile status/ok.py
     perl -e 'if (!($p = fork)) {{ exec "python", "-c", "import time; time.sleep(60)" }} sleep 1; kill 15, $p; wait'
 """
@@ -201,15 +203,32 @@ CHILDREN = """
             batch //= 2
         assert batch == 2
         print(min(fitting, key=fitting.get))
+        class Run:
+            def __init__(self, name): self.name = name
+        rows = [Run("fails"), Run("ok")]
+        for row in rows: row.code = run(f"status/{row.name}.py")
+        if max(row.code for row in rows) != 3: sys.exit(1)
+        kept = {}
+        def note(name, code): kept[name] = code
+        note("fails", run("status/fails.py"))
+        if kept != {"fails": 3}: sys.exit(1)
+        works = None
+        for name in ("ok", "fails"):
+            if run(f"status/{name}.py") == 0: works = name
+        assert works == "ok"
         print("done")
 """
 ASKED = """
-    import asyncio, concurrent.futures as c, multiprocessing
+    import asyncio, click, concurrent.futures as c, multiprocessing
+    from click.testing import CliRunner
     def f(x):
         if x == 1: raise ValueError("one")
         return x
+    @click.command()
+    def command(): f(1)
     if __name__ == "__main__":
         seen = []
+        if not CliRunner().invoke(command).exception: raise SystemExit(1)
         with c.ThreadPoolExecutor() as e:
             e.submit(f, 1).add_done_callback(lambda done: seen.append(done.exception()))
             good = [r.result() for r in [e.submit(f, i) for i in range(3)] if not r.exception()]
@@ -413,6 +432,8 @@ SHELLS = [
                "hides.py returned 3, and nobody was told", "handed_on"),
     _shell_lie("below_a_profiler", "cProfile runs the program, and returns 0",
                "python -m cProfile -o $TMPDIR/p status/fails.py; echo done", "returned 3, and nobody", "handed_on"),
+    _shell_lie("typed_in", "python -i reads a program, whose assertion fails, and returns 0",
+               "python -i < status/asserts.py; echo done", "python -i returned 1, and nobody was told", "handed_on"),
     _shell_lie("left_to_itself", "setsid -f, whose child nobody waits for", f"setsid -f {FAILS}; sleep 1; echo done",
                "returned 3, and nobody was told", "jobs_of_all_kinds"),
     _shell_lie("disowned", "a job that is disowned", f"{FAILS} & disown; sleep 1; echo done",
@@ -493,6 +514,14 @@ CHILDREN_LIES = [
                      concurrent.futures.wait([e.submit(work)])
                  print("done")
                  """, "work.. in a pool failed, and nobody asked for its result", "calls_asked"),
+    _program_lie("command_forgotten", "a program runs a command by click's runner, and does not ask its result", """
+                 import click
+                 from click.testing import CliRunner
+                 @click.command()
+                 def check(): assert len("ab") == 3
+                 result = CliRunner().invoke(check)
+                 print("done")
+                 """, "invoke.. of a command failed, and nobody asked for its result", "calls_asked"),
     _program_lie("counted_in_an_object", "an object counts the failures, and the count is printed", """
                  class Runner:
                      failed = 0

@@ -82,8 +82,9 @@ def read(folder: Path, command: Command, where: Where, children: Iterable[Child]
         text = ""
     record = ShellRecord(text, where.cwd)
     ends = Ends(processes, record, os.getpid(), command.status)
-    entries = list(_entries(record, ends, where))
-    entries += [_of_child(child, where) for child in children if not ends.only_asked(child.pid)]
+    by_shells = list(_entries(record, ends, where))
+    by_programs = [_of_child(child, where) for child in children if not ends.only_asked(child.pid)]
+    entries = [*by_shells, *by_programs]
     lost = [entry for entry in entries if entry["how"] not in ("running", "begins", "eval", "as 0")]
     lost += [
         _of_end(untold, where) for untold in ends.untold() if not ends.inherits(untold.end) or _is_own(untold, where)
@@ -93,8 +94,8 @@ def read(folder: Path, command: Command, where: Where, children: Iterable[Child]
     others = work.others(record) if text else [program for program in command.argv[:1] if not is_python(program)]
     taken = {f"{as_typed(u.end.command, where)} returned {u.end.code}, and {u.by} went on": u for u in ends.taken()}
     doubts = [plain(said) for said, end in taken.items() if _is_own(end, where)]
-    as_0 = (entry for entry in entries if entry["how"] == "as 0" and entry["ours"] and command.status == 0)
-    doubts += map(_taken_as_0, as_0)
+    if command.status == 0:
+        doubts += [*_taken_as_0(by_shells, "script"), *_taken_as_0(by_programs, "program")]
     if not processes.pythons:
         doubts += work.ran_nothing(os.path.basename(command.argv[0]), record, where.tree)
     return Seen(lost[:_MOST], unseen, inert, doubts[:_MOST], record.texts, others)
@@ -178,9 +179,11 @@ def _entries(record: ShellRecord, ends: Ends, where: Where) -> Iterator[LostExit
             yield entry
 
 
-def _taken_as_0(entry: LostExitCode) -> str:
-    place = f" ({entry['file']} line {entry['line']})" if entry["file"] else ""
-    return f"{entry['command']} returned {entry['code']}, which its script takes for 0{place}"
+def _taken_as_0(entries: Iterable[LostExitCode], by: str) -> Iterator[str]:
+    for entry in entries:
+        if entry["how"] == "as 0" and entry["ours"]:
+            place = f" ({entry['file']} line {entry['line']})" if entry["file"] else ""
+            yield f"{entry['command']} returned {entry['code']}, which its {by} takes for 0{place}"
 
 
 def _run_by(command: str, by: str) -> str:

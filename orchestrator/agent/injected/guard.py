@@ -52,7 +52,7 @@ class Guard:
         self.end = End(config, self.notes)
         self._lost = lost = Lost(self.checks, self.end)
         self._idle = IdleTests(self.checks.tree, self.notes)
-        self._programs = Programs(self.checks.tree, self._lost.inner, self.end, self.notes)
+        self._programs = Programs(self.checks.tree, lost.inner, self.end, self.notes)
         made = MadeEnvironments(config)  # before what asks who has started a process
         of_tests = (self.checks.marking, Comparisons(self.checks))
         self._finder = finder = Finder(self.checks.tree, config.all("name"), self._seek)
@@ -216,7 +216,7 @@ def _late(*names: str) -> Callable[[Callable[[Guard], Any]], Callable[[Guard], A
 def _commands(guard: Guard) -> Any:
     from .processes.commands import Commands
 
-    return Commands(guard.checks)
+    return Commands(guard.checks, guard._lost.inner)
 
 
 @_late("argparse")

@@ -1,10 +1,12 @@
-"""Tables and JSON whose own figures say that nothing was measured: times of 0, one time for every row, speedups of 1.
+"""Tables and JSON whose own figures say that nothing was measured: times of 0, one time for every row or column, times
+that are a size times one number, speedups of 1.
 
 Each may be honest, where a time is rounded or two sides are one: what such figures say is a doubt.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Iterator, List, Mapping, Optional, Sequence
 
 from orchestrator.shared.files import Refused
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.verdict.case import Case
 
 _MOST_BYTES = 1 << 20
-_LEAST_ROWS = 3
+_LEAST_ROWS = _LEAST_COLUMNS = 3
 _LEAST_DIGITS = 5
 
 
@@ -48,6 +50,13 @@ def why(content: str) -> Optional[str]:
     rows = {name: cells for name, cells in times.items() if len(cells) >= _LEAST_ROWS}
     if rows and all(len(set(cells)) == 1 and _is_exact(cells[0]) for cells in rows.values()):
         return f"holds the same times in each row ({_listed(rows)})"
+    columns = [*rows.values()]
+    if len(columns) >= _LEAST_COLUMNS and all(cells == columns[0] for cells in columns) and _is_exact(columns[0][0]):
+        return f"holds the same times in each column ({_listed(rows)})"
+    sizes = {name: cells for name, cells in figures.items() if name not in times and _are_sizes(cells)}
+    for size, of in sizes.items():
+        if rows and all(_is_multiple(cells, of) for cells in rows.values()):
+            return f"holds times that are one number times {named(size)} ({_listed(rows)})"
     speedups = {name: cells for name, cells in figures.items() if timings.is_speedup(name)}
     if speedups and all(float(cell) == 1 for cells in speedups.values() for cell in cells):
         return f"holds no speedup but 1 ({_listed(speedups)})"
@@ -57,6 +66,14 @@ def why(content: str) -> Optional[str]:
 def _are_sizes(cells: Sequence[str]) -> bool:
     """Whole numbers, such as those under `S`."""
     return all(float(cell) == int(float(cell)) > 0 for cell in cells)
+
+
+def _is_multiple(cells: Sequence[str], of: Sequence[str]) -> bool:
+    """Whether figures are numbers times one factor, to more digits than any clock has."""
+    if len(cells) != len(of) or len(set(of)) < _LEAST_ROWS or not all(map(_is_exact, cells)):
+        return False
+    factors = [float(cell) / float(number) for cell, number in zip(cells, of)]
+    return all(math.isclose(factor, factors[0], rel_tol=1e-9) for factor in factors)
 
 
 def _is_exact(cell: str) -> bool:

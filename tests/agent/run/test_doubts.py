@@ -59,7 +59,12 @@ ABSENT = "ModuleNotFoundError: No module named 'no_such_compiler'"
 PARSES = "import argparse as a\np = a.ArgumentParser(add_help=False)\np.add_argument('--n')\n"
 CODES = "import subprocess as s, sys\nchild = [sys.executable, 'fails.py']\n"
 CODES += "codes = [s.call(c) for c in (child, ['true'])]\nprint(codes)\n"
-AS_0 = "python fails.py returned 3, which its script takes for 0"
+RUNS = "import subprocess as s, sys\nclass Run:\n    def __init__(self, *command): self.code = s.call(command)\n"
+RUNS += "runs = [Run(sys.executable, 'fails.py'), Run('true')]\n"
+MAKES = "import sys, types\nname = '{}'\nmade = types.ModuleType(name)\n"
+MAKES += "exec('def scale(x): return 2 * x', vars(made))\nsys.modules[name] = made\nprint(made.scale(1))\n"
+ALARM = "import os, signal, sys\nsignal.signal(signal.SIGALRM, lambda *a: sys.exit({}))\n"
+AS_0 = "python fails.py returned 3, which its {} takes for 0"
 UNREAD = "is set, and the tree's code, which asks for others of KERN_, does not name it"
 FILES = {
     "forked/conftest.py": FORKS,
@@ -134,6 +139,15 @@ FILES = {
     "fails.py": "import sys\nsys.exit(3)\n",
     "fails.sh": "exit 4\n",
     "sums.py": f"{CODES}sys.exit(min(codes))\n",
+    "keeps.py": f"{RUNS}print(1)\nsys.exit(min(r.code for r in runs))\n",
+    "asks_kept.py": f"{RUNS}assert [r.code for r in runs] == [3, 0]\nprint(1)\n",
+    "runs_them.py": "import subprocess as s\ndef codes(*commands):\n    return [s.call(c) for c in commands]\n",
+    "helped.py": "import runs_them as r, sys\nprint(1)\nsys.exit(min(r.codes(['python', 'fails.py'], ['true'])))\n",
+    "asks_helped.py": "import runs_them as r\nassert max(r.codes(['python', 'fails.py'], ['true'])) == 3\nprint(1)\n",
+    "makes_slow.py": MAKES.format("slow"),
+    "makes_others.py": MAKES.format("of_its_own"),
+    "alarmed.py": f"{ALARM.format(0)}os.kill(os.getpid(), signal.SIGALRM)\n",
+    "in_time.py": f"{ALARM.format(1)}print(1)\n",
     "adds.py": f"{CODES}assert max(codes) == 3\n",
     "above.py": "import os, sys\nif os.system('python fails.py') >> 8 > 7: sys.exit(1)\nprint(1)\n",
     "tolerates.py": "import os, sys\nif os.system('python fails.py') >> 8 not in (0, 3): sys.exit(1)\nprint(1)\n",
@@ -209,6 +223,14 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         stage("acted_on", "acts.py"),
         stage("summed", "sums.py"),
         stage("added", "adds.py"),
+        stage("kept", "keeps.py"),
+        stage("kept_and_asked", "asks_kept.py"),
+        stage("helped", "helped.py"),
+        stage("helped_and_asked", "asks_helped.py"),
+        stage("made", "makes_slow.py"),
+        stage("made_others", "makes_others.py"),
+        stage("alarmed", "", run=["sh", "-c", "echo 1; python alarmed.py"]),
+        stage("in_time", "in_time.py"),
         stage("above", "above.py"),
         stage("tolerated", "tolerates.py"),
         stage("found_none", "finds.py"),
@@ -251,7 +273,7 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "makes_words": ["make ran nothing that does more than to say something"],
         "makes": [],
         "copies": [],
-        "late_only": [AS_0],
+        "late_only": [AS_0.format("script")],
         "by_case": [],
         "renamed": [f"KERN_USE_FAST {UNREAD}"],
         "renamed_in_lines": [f"KERN_FAST {UNREAD}"],
@@ -276,9 +298,17 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "skipped": ["it ended with 0, and says no more than 'CUDA is not available, skipping'"],
         "told": ["python fails.py returned 3, and webbrowser went on"],
         "acted_on": [],
-        "summed": [f"{AS_0} (sums.py line 3)"],
+        "summed": [f"{AS_0.format('program')} (sums.py line 3)"],
         "added": [],
-        "above": [f"{AS_0} (above.py line 2)"],
+        "kept": [f"{AS_0.format('program')} (keeps.py line 3)"],
+        "kept_and_asked": [],
+        "helped": [f"{AS_0.format('program')} (runs_them.py line 3)"],
+        "helped_and_asked": [],
+        "made": ["module slow was made by the program itself, and the commit has its own"],
+        "made_others": [],
+        "alarmed": ["it ended with 0 in its handler of SIGALRM (alarmed.py line 2)"],
+        "in_time": [],
+        "above": [f"{AS_0.format('program')} (above.py line 2)"],
         "tolerated": [],
         "found_none": [],
         "by_words": [],
@@ -288,6 +318,6 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 32 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 36 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )

@@ -82,6 +82,11 @@ class Seen(type):
         if all("bool" not in str(getattr(side, "dtype", "bool")) for side in sides):
             cls.checks.now.vacuous.append("whether all numbers are other than 0 is compared, not the numbers")
 
+    def gone_over(cls, values: Any) -> None:
+        """Look at what `all` has gone over; a generator, of which nothing is left, does not say."""
+        if isinstance(values, (list, tuple, set, dict)) and not values:
+            cls.checks.now.vacuous.append("empty sequences are compared")
+
     def compared_slices(cls, left: Any, right: Any) -> None:
         if type(left) is type(right) and isinstance(left, (list, tuple, str, bytes)) and not left:
             cls.checks.now.vacuous.append("empty slices are compared")

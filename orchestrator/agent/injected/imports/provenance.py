@@ -115,12 +115,19 @@ class Imports:
             return
         own = _own_dict(module)
         file = own.get("__file__") if own else None
+        if file is None and type(module) is type(sys) and own and own.get("__spec__") is None:
+            self._look_at_made(key)
         if not isinstance(file, str) or file.startswith(_INJECTED):
             return
         # A package may file another one under a name of its own: the module's real name is its spec's.
         name = getattr(own.get("__spec__"), "name", None) or key
         self._seen.add(key)
         self._look_at_file(name if isinstance(name, str) else key, file)
+
+    def _look_at_made(self, name: str) -> None:
+        """At a module that no import has made: `sys.modules["fast"] = ModuleType("fast")`."""
+        if name != "__main__" and name.partition(".")[0] in self._names and self._hides_ours(name):
+            self._note(doubt=f"module {name} was made by the program itself, and the commit has its own")
 
     def _look_at_file(self, name: str, file: str) -> None:
         called_as_ours = name.partition(".")[0] in self._names

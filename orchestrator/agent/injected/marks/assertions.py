@@ -427,6 +427,8 @@ class _Marker:
         among its conditions, which is false.
         """
         inside = test.args[0] if isinstance(test, ast.Call) and len(test.args) == 1 else None
+        if called(test) == "all" and isinstance(inside, ast.Name):
+            return [call_seen(node, "gone_over", inside)]
         if called(test) not in ("all", "any") or not isinstance(inside, (ast.GeneratorExp, ast.ListComp)):
             return []
         key = f"{ENTERED}{self._facts.path}:{node.lineno}:{node.col_offset}"

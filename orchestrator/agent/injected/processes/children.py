@@ -315,7 +315,7 @@ class Children:
             return None
         from ..source.uses import takes_for_0
 
-        return "as 0" if _if_possible(lambda: takes_for_0(frame, code), otherwise=False) else None
+        return "as 0" if _if_possible(lambda: takes_for_0(frame, code, self._checks.tree), otherwise=False) else None
 
     def _look(self, frame: FrameType, process: Any, code: int | None) -> None:
         if code and not is_of(frame, "subprocess", "asyncio") and self._is_used(frame):

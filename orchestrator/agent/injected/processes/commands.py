@@ -1,7 +1,7 @@
-"""What a test runs as a command in its own process, by click's CliRunner: an exception ends up in the result, and is
-lost where nobody asks that for it.
+"""What a test or a program runs as a command in its own process, by click's CliRunner: an exception ends up in the
+result, and is lost where nobody asks that for it.
 
-It is meant where the test's own file raises it whatever happens, and what the command was run for where a warning is
+It is meant where their own file raises it whatever happens, and what the command was run for where a warning is
 looked for (`pytest.warns`).
 """
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from ..checks.records import Checks
+    from .inner import Inner
 
 _ENDINGS = ("exit_code", "exception", "exc_info", "return_value")
 _OUTPUTS = ("stdout_bytes", "stderr_bytes", "output_bytes")
@@ -26,8 +27,8 @@ _OUTPUTS = ("stdout_bytes", "stderr_bytes", "output_bytes")
 class Commands:
     """Watches click's runner, which typer's is too."""
 
-    def __init__(self, checks: Checks) -> None:
-        self._checks = checks
+    def __init__(self, checks: Checks, inner: Inner) -> None:
+        self._checks, self._inner = checks, inner
         self._warns = 0  # how many blocks that look for a warning are open
         self.after_import: dict[str, Callable[[ModuleType], None]] = {
             "click.testing": self._watch,
@@ -52,9 +53,13 @@ class Commands:
 
     def _has_ended(self, frame: FrameType, result: Any, *_: Any, **__: Any) -> None:
         error = result.__dict__.get("exception")
-        if not isinstance(error, Exception) or self._checks.now.test is None or self._warns:
+        if not isinstance(error, Exception) or self._warns:
             return
-        if isinstance(error, AssertionError) or not always_raises(error, frame.f_code.co_filename):
+        if not isinstance(error, AssertionError) and always_raises(error, frame.f_code.co_filename):
+            return
+        if self._checks.now.test is None:
+            self._inner.has_failed(result, frame)
+        else:
             said = f"{type(error).__name__}: {error}".partition("\n")[0][:200].rstrip(": ")
             pending = Pending(f"a command raised {said}, and nobody asked its result for that", error)
             self._checks.now.pending.append(pending)

@@ -33,7 +33,7 @@ _SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "ksh93", "mksh", "fish", "csh", "
 _ONE_COMMAND = frozenset(";|&\n")  # which it has none of
 _INTERRUPTED = 130
 _NO_FAILURES = (BrokenPipeError, EOFError, StopIteration)  # an end of what is read or written
-_CUTS_OFF = "_nsa_pod_cuts_off"
+_CUTS_OFF, _IN_ALARM = "_nsa_pod_cuts_off", "_nsa_pod_in_alarm"
 _RECORDED = "NSA_POD_SHELL"
 """The shell of this process, if it is recorded."""
 
@@ -80,7 +80,7 @@ class End:
         elif error is not None:
             code = _of_the_target(error, code)
         elif not code:
-            self._look_at_alarm()
+            self._doubt_alarm(_in_alarm(_above(_getframe(1))))
         if code & 0xFF:
             self._tell(code)
         else:
@@ -96,16 +96,12 @@ class End:
             else:
                 self._dies(error)
 
-    def _look_at_alarm(self) -> None:
-        """Tell where it ends in its handler of a signal that it has asked for: what it was about to do is cut off."""
-        signals: Any = sys.modules.get("signal")
-        handler = signals and signals.getsignal(signals.SIGALRM)
-        frame = outside(_getframe(1))
-        while frame is not None and frame.f_code is not getattr(handler, "__code__", None):
-            frame = frame.f_back
-        if frame is not None and self._is_of_tree(frame):
-            file = os.path.relpath(frame.f_code.co_filename, self._folders[0])
-            self._notes.add(doubt=f"it ended with 0 in its handler of SIGALRM ({file} line {frame.f_lineno})")
+    def _doubt_alarm(self, place: tuple[str, int] | None) -> None:
+        """That it ended in its handler of a signal that it has asked for: what it was about to do is cut off."""
+        file, line = place or ("", 0)
+        if os.path.abspath(file).startswith(self._folders[0]):
+            file = os.path.relpath(file, self._folders[0])
+            self._notes.add(doubt=f"it ended with 0 in its handler of SIGALRM ({file} line {line})")
 
     def is_of_stage(self) -> bool:
         """Whether no other program than a shell has started this process."""
@@ -137,6 +133,8 @@ class End:
     def _exits(self, code: object, error: BaseException | None = None) -> None:
         """By the code that a SystemExit holds, the `error` where that is at hand."""
         self._code = code if isinstance(code, int) else int(code is not None)
+        if not self._code and error is not None:
+            self._doubt_alarm(error.__dict__.get(_IN_ALARM) or _in_alarm(_frames(error)))
         if not self._code and error is not None and error.__context__ is not None:
             from ..source.uses import unwinds
 
@@ -227,6 +225,20 @@ def _frames(error: BaseException) -> Iterator[FrameType]:
         traceback = traceback.tb_next
 
 
+def _in_alarm(frames: Iterator[FrameType]) -> tuple[str, int] | None:
+    """Where the handler of SIGALRM is, if it is among the frames."""
+    signals: Any = sys.modules.get("signal")
+    handler = getattr(signals and signals.getsignal(signals.SIGALRM), "__code__", None)
+    found = (frame for frame in frames if frame.f_code is handler) if handler is not None else ()
+    return next(((frame.f_code.co_filename, frame.f_lineno) for frame in found), None)
+
+
+def _above(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
 def _raised_in(error: BaseException) -> FrameType | None:
     """The innermost frame, but for this package's own, that an exception came out of."""
     found = None
@@ -270,6 +282,7 @@ def _exit(status: object = None, /) -> Any:
     if isinstance(status, SystemExit):
         raise status
     error = SystemExit(*(status if isinstance(status, tuple) else () if status is None else (status,)))
+    error.__dict__[_IN_ALARM] = _in_alarm(_above(_getframe(1)))
     if exc_info()[1] is not None:  # the interpreter has no traceback when it asks, before 3.11
         from ..source.uses import unwinds
 

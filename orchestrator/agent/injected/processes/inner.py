@@ -143,6 +143,14 @@ class Inner:
             if isinstance(result, AssertionError):
                 self.lose("in a coroutine that was gathered", result)
 
+    def has_failed(self, result: Any, frame: FrameType) -> None:
+        """A command that a program runs in itself, whose `result` holds what it raised."""
+        starter = outside(frame, "click", "typer")
+        if starter is not None and self._children.is_ours(starter):
+            call = Call("invoke", starter, "of a command")
+            hold(call, result)
+            self._done(call, failed=True)
+
     def _watch_pools(self, pool: Any) -> None:
         for name in ("apply_async", "map_async", "starmap_async"):
             watch(pool.Pool, name, after=self._given)

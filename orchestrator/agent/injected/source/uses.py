@@ -6,12 +6,13 @@ As `orchestrator/agent/evidence/shell/reactions.py` has it for shells. What cann
 from __future__ import annotations
 
 import ast  # this module is imported where something has failed
+import os
 import sys
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence
 
 from ..frames import IMPORTING, drops_result, is_of
-from .syntax import FUNCTIONS, LOOPS, SETS, called, name_of, parsed, targets_of, within
+from .syntax import FUNCTIONS, LOOPS, MATCHES, SETS, called, name_of, parsed, targets_of, within
+from .text import Text, names_of
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -38,6 +39,8 @@ _EXITS = ("exit", "quit", "_exit")
 _ENDINGS = ("poll", "returncode", "exitcode")
 _STREAMS = frozenset(("stdout", "stderr"))
 _PASSES = ("subprocess", "os", "runpy", "asyncio", "pty", *IMPORTING)  # they catch none of what they run
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+_MORE_THAN_WORDS = (ast.Raise, ast.Assert, ast.Global, ast.Attribute)
 _programs: dict[str, Program | None] = {}
 
 
@@ -56,16 +59,36 @@ def is_used(frame: FrameType, *, called: bool = False, part: int | None = None) 
     return found() if program is None else program.once(frame, ("used", called, part), found)
 
 
-def takes_for_0(frame: FrameType, code: int) -> bool:
-    """Whether all that depends on a status that `frame` gets where it is now, a `code`, would be the same with 0."""
+def takes_for_0(frame: FrameType, code: int, tree: str = "") -> bool:
+    """Whether all that depends on a status that `frame` gets where it is now, a `code`, would be the same with 0; as
+    far as files of the `tree` have called it.
+    """
     from .numbers import Status
 
-    def is_as_0() -> bool:
-        origin = None if program is None else program.expression(frame)
-        return program is not None and origin is not None and Status(program, origin, code).is_as_0()
+    frames = list(_callers(frame, tree))
 
-    program = _program(frame)
-    return program is not None and program.once(frame, ("as 0", code), is_as_0)
+    def is_as_0() -> bool:
+        places = ((program, program.expression(frame)) for program, frame in frames)
+        known = [(program, expression) for program, expression in places if expression is not None]
+        return bool(known) and Status(known, code).is_as_0()
+
+    asked = ("as 0", code, *((caller.f_code, caller.f_lasti) for _, caller in frames[1:]))
+    return bool(frames) and frames[0][0].once(frame, asked, is_as_0)
+
+
+def _callers(frame: FrameType | None, tree: str) -> Iterator[tuple[Program, FrameType]]:
+    """It, and who has called that, as far as to the program itself. A comprehension is no function, though until Python
+    3.12 it had a frame.
+    """
+    name = ""
+    while frame is not None and name != "<module>" and os.path.abspath(frame.f_code.co_filename).startswith(tree):
+        program = _program(frame)
+        if program is None:
+            return
+        if name not in _COMPREHENSIONS:
+            yield program, frame
+        name = frame.f_code.co_name
+        frame = None if program.is_main and name not in _COMPREHENSIONS else frame.f_back
 
 
 def decides(frame: FrameType) -> bool:
@@ -113,18 +136,20 @@ def _read(file: str) -> Program | None:
     return None if module is None else Program(module, list(ast.walk(module)), is_main=is_main)
 
 
-class Program:
-    """The text of a module; of the program itself (`is_main`) nobody else has the objects."""
+class Program(Text):
+    """What a module makes of statuses and errors."""
 
     def __init__(self, module: ast.Module, nodes: Sequence[ast.AST], *, is_main: bool = False) -> None:
-        """`nodes` are all of the module's."""
-        self.is_main = is_main
-        self.nodes = nodes
-        self._above = {below: node for node in self.nodes for below in ast.iter_child_nodes(node)}
-        self._functions = {node.name: node for node in self.nodes if isinstance(node, FUNCTIONS)}
-        self.module = module
+        super().__init__(module, nodes, is_main=is_main)
+        self._functions = {node.name: node for node in nodes if isinstance(node, FUNCTIONS)}
         self._imported = frozenset(_imported_names(self.nodes))
         self._answers_at: dict[tuple[object, ...], tuple[object, bool]] = {}
+
+    def called_function(self, call: ast.expr | None) -> Any:
+        """The function of the module, or the method of its classes, that a call is of."""
+        function = self._functions.get(called(call))
+        is_method = function is not None and [a.arg for a in function.args.args[:1]] == ["self"]
+        return function if is_method is isinstance(getattr(call, "func", None), ast.Attribute) else None
 
     def once(self, frame: FrameType, asked: tuple[object, ...], answer: Callable[[], bool]) -> bool:
         """What is asked of a place in the text: a loop may come to it again and again."""
@@ -132,45 +157,6 @@ class Program:
         if key not in self._answers_at:
             self._answers_at[key] = (frame.f_code, answer())
         return self._answers_at[key][1]
-
-    def at(self, frame: FrameType) -> ast.stmt | None:
-        """The innermost statement around the place where `frame` is; None if there are several in its line."""
-        line, column = _place(frame)
-        around = [s for s in self.nodes if isinstance(s, ast.stmt) and _holds(s, line, column)]
-        found = max(around, key=lambda s: (s.lineno, s.col_offset), default=None)
-        beside = [s for s in around if s.lineno == line and not hasattr(s, "body")]
-        return None if column is None and len(beside) > 1 else found
-
-    def expression(self, frame: FrameType) -> ast.expr | None:
-        """What `frame` computes; before Python 3.11 that is not known."""
-        positions = getattr(frame.f_code, "co_positions", None)
-        line, end, *columns = (None, None) if positions is None else next(islice(positions(), frame.f_lasti // 2, None))
-        place = (line, *columns[:1], end, *columns[1:])
-        expressions = (node for node in self.nodes if isinstance(node, ast.expr))
-        return next((e for e in expressions if (e.lineno, e.col_offset, e.end_lineno, e.end_col_offset) == place), None)
-
-    def handler(self, frame: FrameType, kinds: set[str]) -> Sequence[ast.stmt] | None:
-        """What runs where an exception that comes up to `frame` is caught; None where it is not, in its function."""
-        for node, above in self.around(self.at(frame)):
-            if isinstance(above, (ast.With, ast.AsyncWith)) and node in above.body:
-                calls = [item.context_expr for item in above.items if isinstance(item.context_expr, ast.Call)]
-                if any(called(c) == "suppress" and kinds & set(map(name_of, c.args)) for c in calls):
-                    return ()
-            if isinstance(above, ast.Try) and node in above.body:
-                for handler in above.handlers:
-                    if handler.type is None or kinds & set(_names(handler.type)):
-                        return handler.body
-        return None
-
-    def is_in_finally(self, frame: FrameType) -> bool:
-        around = self.around(self.at(frame))
-        return any(isinstance(above, ast.Try) and node in above.finalbody for node, above in around)
-
-    def around(self, node: ast.AST | None) -> Iterator[tuple[ast.AST, ast.AST]]:
-        """It, and each node that it stands in within its function, with the node around that."""
-        while node in self._above and not isinstance(node, FUNCTIONS):
-            yield node, self._above[node]
-            node = self._above[node]
 
     def uses(self, statement: ast.stmt, part: int | None, seen: set[str]) -> bool:
         """Whether something depends on a status of which this statement knows."""
@@ -190,6 +176,8 @@ class Program:
             return asks and (_only_ends_by_its_test(statement) or self.reacts(block, seen))
         if isinstance(statement, (ast.For, ast.AsyncFor)):
             return self.reacts(statement.body, seen)
+        if isinstance(statement, MATCHES):
+            return self.reacts([s for case in statement.cases for s in case.body], seen)
         if isinstance(statement, ast.Return):
             return self._is_returned(statement, seen)
         if isinstance(statement, ast.Raise) and called(statement.exc) == "SystemExit":
@@ -211,7 +199,7 @@ class Program:
         past an `else` of the loop that does something; or returns past an end that tells of a failure.
         """
         inside = (*statement.body, *statement.orelse)
-        if any(isinstance(s, ast.Return) for s in inside) and any(map(self._fails, self._rest_of_function(statement))):
+        if any(isinstance(s, ast.Return) for s in inside) and any(map(self._fails, self.rest_of_function(statement))):
             return True
         jumps = any(isinstance(s, (ast.Break, ast.Continue)) for s in inside)
         around = next((above for _, above in self.around(statement) if isinstance(above, LOOPS)), None)
@@ -223,22 +211,10 @@ class Program:
         targets = [(target, s) for s in _statements_in(rest) for target in _targets(s)]
         return any(self._is_read(target, None, s, seen, but=loop) for target, s in targets)
 
-    def _rest_of_function(self, statement: ast.stmt) -> Iterator[ast.stmt]:
-        """What comes behind a statement in its block, and behind those around it."""
-        for node, _ in self.around(statement):
-            if isinstance(node, ast.stmt) and not isinstance(node, FUNCTIONS):
-                block = self.block_of(node)
-                yield from block[block.index(node) + 1 :]
-
     def _fails(self, statement: ast.stmt) -> bool:
         call = statement.value if isinstance(statement, ast.Expr) else None
         ends = isinstance(call, ast.Call) and called(call) in _EXITS and not self.says(call)
         return ends or (isinstance(statement, ast.Raise) and self.uses(statement, None, set()))
-
-    def block_of(self, statement: ast.stmt) -> list[ast.stmt]:
-        above = self._above[statement]
-        blocks = (getattr(above, name, []) for name in ("body", "orelse", "finalbody"))
-        return next((block for block in blocks if statement in block), [statement])
 
     def is_told(self, node: ast.AST) -> bool:
         """Whether a value on which only words depend is told as it is wherever it comes to, `print(equal)`, and not by
@@ -363,14 +339,14 @@ class Program:
             status = call.args[0] if call.args else None
             says = isinstance(status, ast.Call) and called(status) == "print"
             return status is None or says or _is_success(status)
-        if name in _SAYING or (name == "write" and _STREAMS & set(_names(call.func))):
+        if name in _SAYING or (name == "write" and _STREAMS & set(names_of(call.func))):
             return True
-        function = self._functions.get(name)
+        function = self.called_function(call)
         if function is None or name in inside:
             return name in inside
         calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
         return all(called(c) in _PLAIN or self.says(c, (*inside, name)) for c in calls) and not any(
-            isinstance(node, (ast.Raise, ast.Assert, ast.Global, ast.Attribute)) and not _is_called(node, calls)
+            (isinstance(node, _MORE_THAN_WORDS) and not _is_called(node, calls)) or _is_filled(node)
             for node in ast.walk(function)
         )
 
@@ -386,7 +362,7 @@ class Program:
         if not isinstance(target, (ast.Name, ast.Attribute)):
             return True
         is_attribute = isinstance(target, ast.Attribute)
-        if is_attribute and not self.is_main:
+        if is_attribute and not (self.is_main and self.names_attributes):
             return True  # of an object, whoever has it
         name = name_of(target)
         if name in seen or self._is_set_anew(name, place):
@@ -411,64 +387,13 @@ class Program:
         """Whether each turn of a loop sets a name, and only what the last one set is read; it has ended badly, then, if
         that is what it did.
         """
-        kinds = (*LOOPS, *FUNCTIONS)
-        loop = next((above for _, above in self.around(place) if isinstance(above, kinds)), None)
-        if not isinstance(place, ast.Assign) or loop is None or isinstance(loop, FUNCTIONS):
+        loop = self._above[place]
+        named_anew = isinstance(place, ast.Assign) and not any(isinstance(t, ast.Attribute) for t in place.targets)
+        if not named_anew or not isinstance(loop, LOOPS):
             return False
         named = (node for node in ast.walk(loop) if isinstance(node, (ast.Name, ast.Attribute)))
         ends = any(isinstance(node, (ast.Break, ast.Return)) for node in ast.walk(loop))
         return not ends and all(isinstance(node.ctx, ast.Store) for node in named if name_of(node) == name)
-
-    def scope_of(self, name: str, place: ast.AST) -> ast.AST:
-        """The function whose variable a name is, or the module."""
-        function = self.function_of(place)
-        while function is not None and not _binds(function, name):
-            above = self._above[function]
-            function = above if isinstance(above, FUNCTIONS) else self.function_of(above)
-        return function or self.module
-
-    def is_of_others(self, name: str, scope: ast.AST, place: ast.AST, *, is_filled: bool) -> bool:
-        """Whether a function's caller has the object too that `place` has `filled`, or other modules the name."""
-        if scope is self.module:
-            return not self.is_main and self.function_of(place) is not None
-        return is_filled and name in _parameters(scope)
-
-    def statement(self, node: ast.AST) -> ast.stmt:
-        while not isinstance(node, ast.stmt):
-            node = self._above[node]
-        return node
-
-    def function_of(self, node: ast.AST) -> ast.AST | None:
-        return next((above for _, above in self.around(node) if isinstance(above, FUNCTIONS)), None)
-
-
-def _place(frame: FrameType) -> tuple[int, int | None]:
-    """Line and column of what `frame` is at; before Python 3.11 the column is not known."""
-    positions = getattr(frame.f_code, "co_positions", None)
-    if positions is not None:
-        line, _, column, _ = next(islice(positions(), frame.f_lasti // 2, None))
-        if line is not None and column is not None:
-            return line, column
-    return frame.f_lineno, None
-
-
-def _holds(statement: ast.stmt, line: int, column: int | None) -> bool:
-    end = statement.end_lineno or 0, statement.end_col_offset or 0
-    if column is None:
-        return statement.lineno <= line <= end[0]
-    return (statement.lineno, statement.col_offset) <= (line, column) < end
-
-
-def _binds(function: Any, name: str) -> bool:
-    inside = within(function.body)
-    if any(isinstance(n, (ast.Global, ast.Nonlocal)) and name in n.names for n in inside):
-        return False
-    sets = (n for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-    return name in _parameters(function) or any(n.id == name for n in sets)
-
-
-def _parameters(function: Any) -> set[str]:
-    return {n.arg for n in ast.walk(function.args) if isinstance(n, ast.arg)}
 
 
 def _only_ends_by_its_test(statement: ast.If | ast.While) -> bool:
@@ -513,8 +438,8 @@ def _imported_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
                     yield (alias.asname or alias.name).partition(".")[0]
 
 
-def _names(node: ast.AST) -> Iterator[str]:
-    return filter(None, map(name_of, ast.walk(node)))
+def _is_filled(node: ast.AST) -> bool:
+    return isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
 
 
 def _is_called(node: ast.AST, calls: Iterable[ast.Call]) -> bool:

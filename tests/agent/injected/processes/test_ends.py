@@ -93,10 +93,13 @@ def test_a_code_that_is_hidden_in_the_end(tmp_path: Path, source: str) -> None:
     assert (returned, [end["hidden"] for end in ends]) == (0, [True])
 
 
+@pytest.mark.parametrize("leaves", ["leaves(0)", "sys.exit(0)"])
 @pytest.mark.parametrize(("signal", "doubts"), [("SIGALRM", 1), ("SIGTERM", 0)])
-def test_who_ends_with_0_in_the_handler_of_its_own_alarm_is_doubted(tmp_path: Path, signal: str, doubts: int) -> None:
+def test_who_ends_with_0_in_the_handler_of_its_own_alarm_is_doubted(
+    tmp_path: Path, signal: str, doubts: int, leaves: str
+) -> None:
     """A server that somebody ends is none."""
-    handles = f"import os, signal\nsignal.signal(signal.{signal}, lambda *_: leaves(0))\n"
+    handles = f"import os, signal\nsignal.signal(signal.{signal}, lambda *_: {leaves})\n"
     returned, _ = told(tmp_path, f"{handles}os.kill(os.getpid(), signal.{signal})")
     lines = (tmp_path / "notes").read_text().splitlines() if doubts else []
     assert (returned, [json.loads(line)["doubt"] for line in lines]) == (

@@ -49,6 +49,8 @@ USED = [
     "n = 2\nwhile status(): n -= 1\nprint(n)",
     "def f():\n    if status() == 0: return\n    raise OSError\nf()",
     "def f():\n    for x in (1, 2):\n        if status() == 0: return print(x)\n    exit('none')\nf()",
+    "best = None\nfor x in (1, 2):\n    if status() == 0: best = x\nact(best)",
+    "codes = {}\ndef note(n, code): codes[n] = code\nnote(0, status())\nif any(codes.values()): exit(1)",
 ]
 NOT_USED = [
     "status()",
@@ -171,6 +173,7 @@ def test_of_a_tuple_the_status_counts(tmp_path: Path, part: int, used: bool) -> 
 
 
 KEPT = [
+    "class C: pass\nrows = [C(), C()]\nfor r in rows: r.code = status()\nexit(max(r.code for r in rows))",
     "codes = {}\ndef f(_, n): codes[n] = status()\nf(codes, 0)\nact(codes)",
     "codes = {}\ndef f(found, n): found[n] = status()\nf(codes, 0)\nact(codes)",
     "code = 0\ndef f():\n    global code\n    code = status()\nf()\nact(code)",
@@ -193,7 +196,108 @@ def test_what_a_function_keeps_outside_of_it(
     assert not (used and asked(tmp_path, source, lambda frame: uses.takes_for_0(frame, 1)))
 
 
+RUN = """
+from dataclasses import dataclass
+@dataclass
+class Run:
+    name: str
+    code: int = 0
+    @property
+    def ok(self): return self.code == 0
+    def failed(self):
+        if self.code: return True
+        return False
+"""
+RUNS = f"{RUN}runs = [Run(str(x), code=status()) for x in (1, 2)]\n"
+SUITE = """
+class Suite:
+    def __init__(self): self.codes = {}
+    def run(self, name): self.codes[name] = status()
+    def worst(self): return min(self.codes.values())
+suite = Suite()
+for name in "ab": suite.run(name)
+"""
+NOTED = "codes = {}\ndef note(n, code): codes[n] = code\nfor x in 'ab': note(x, status())\n"
+MAPPED = "def run(x): return status()\ncodes = list(map(run, 'ab'))\n"
+OBJECTS_AS_0 = [
+    f"{RUN}runs = [Run('a'), Run('b')]\nfor r in runs: r.code = status()\nexit(min(r.code for r in runs))",
+    f"{RUN}runs = []\nfor x in 'ab':\n    r = Run(x)\n    r.code = status()\n    runs.append(r)\n"
+    "exit(min(r.code for r in runs))",
+    f"{RUNS}exit(min(r.code for r in runs))",
+    f"{RUNS}exit(min(runs, key=lambda r: r.code).code)",
+    f"{RUNS}exit(runs[0].code)",
+    f"{RUNS}if all(r.failed() for r in runs): exit(1)",
+    f"{RUNS}exit(0 if any(r.ok for r in runs) else 1)",
+    f"{RUNS}for r in runs: print(f'{{r.name}}: {{r.code}}')\nprint('ok')",
+    f"{RUNS}from operator import attrgetter\nexit(min(map(attrgetter('code'), runs)))",
+    f"{RUN}import time\ndef run(x):\n    t = time.time()\n    code = status()\n    return Run(x, code)\n"
+    "def main():\n    runs = [run(x) for x in 'ab']\n    return 0 if any(r.ok for r in runs) else 1\nexit(main())",
+    f"{SUITE}exit(min(suite.codes.values()))",
+    f"{SUITE}exit(suite.worst())",
+    f"{NOTED}exit(min(codes.values()))",
+    f"{MAPPED}exit(min(codes))",
+    "class R:\n    def __init__(self, n, c):\n        self.n = n\n"
+    "        self.c = c\nrows = [R(x, status()) for x in 'ab']\nexit(min(r.c for r in rows))",
+    "from typing import NamedTuple\nclass R(NamedTuple):\n    n: str\n    c: int\n"
+    "rows = [R(x, status()) for x in 'ab']\nexit(min(c for _, c in rows))",
+    "from collections import namedtuple\nR = namedtuple('R', 'n c')\nrows = [R(x, status()) for x in 'ab']\n"
+    "exit(min(r.c for r in rows))",
+    "from types import SimpleNamespace\nrows = [SimpleNamespace(c=status()) for x in 'ab']\n"
+    "exit(min(r.c for r in rows))",
+    "import time\nrows = {}\nfor x in 'ab':\n    t = time.time()\n"
+    "    rows[x] = {'code': status(), 's': round(time.time() - t, 1)}\nexit(min(r['code'] for r in rows.values()))",
+    "worst = lambda codes: min(codes)\nexit(worst([status() for x in 'ab']))",
+    "run = lambda x: status()\nexit(min([run(x) for x in 'ab']))",
+    "def worst(codes):\n    w = 9\n    for c in codes:\n        if c < w: w = c\n    return w\n"
+    "codes = [status() for x in 'ab']\nexit(worst(codes))",
+    "class R:\n    bad = 0\n    def run(self, x):\n        if status(): self.bad += 1\nr = R()\n"
+    "for x in 'ab': r.run(x)\nexit(r.bad > 5)",
+    "class C:\n    def f(self): self.code = status()\nc = C()\nc.f()\nif c.code > 1: exit(1)",
+    "def f():\n    global code\n    code = status()\nf()\nif code > 1: exit(1)",
+]
+OBJECTS_NOT_AS_0 = [
+    f"{RUN}runs = [Run('a'), Run('b')]\nfor r in runs: r.code = status()\nexit(max(r.code for r in runs))",
+    f"{RUNS}exit(max(r.code for r in runs))",
+    f"{RUNS}exit(0 if all(r.ok for r in runs) else 1)",
+    f"{RUNS}good = [r for r in runs if r.ok]\nassert len(good) == 2",
+    f"{RUNS}for r in runs:\n    if r.code: act(r.name)",
+    f"{RUNS}for r in runs:\n    if r.code != len(r.name): exit(1)",
+    f"{RUNS}bad = [r.name for r in runs if not r.ok]\nif bad: exit('failed: ' + ', '.join(bad))",
+    f"{RUNS}import json\nfrom dataclasses import asdict\njson.dump([asdict(r) for r in runs], open('/dev/null', 'w'))",
+    f"{RUN}best = None\nfor x in 'ab':\n    r = Run(x, status())\n    if r.ok: best = r\n"
+    "if best is None: exit(1)\nact(best)",
+    f"{RUN}def run(x):\n    for i in range(3):\n        r = Run(x, status())\n        if r.ok: return r\n"
+    "    exit(1)\nrun('a')",
+    f"{SUITE}exit(max(suite.codes.values()))",
+    f"{NOTED}exit(1 if any(codes.values()) else 0)",
+    f"{MAPPED}exit(max(codes))",
+    "class Suite:\n    def __init__(self): self.failed = []\n    def run(self, x):\n        code = status()\n"
+    "        if code != 0:\n            self.failed.append(x)\n    def code(self): return 1 if self.failed else 0\n"
+    "s = Suite()\nfor x in 'ab': s.run(x)\nexit(s.code())",
+    "class D:\n    def __init__(self): self.device = 'cuda' if status() == 0 else 'cpu'\n"
+    "    def run(self): act(self.device)\nD().run()",
+    "class P:\n    def __init__(self): self._code = status()\n    @property\n    def code(self): return self._code\n"
+    "if P().code: exit(1)",
+    f"{RUN}r = Run('a')\nr.code = status()\nact(vars(r))",
+    f"{RUN}r = Run('a')\nr.code = status()\nif getattr(r, 'co' + 'de'): exit(1)",
+    "import cmd\nclass C(cmd.Cmd):\n    def do_run(self, line): return status()\nC().onecmd('run')",
+    "import queue\nq = queue.Queue()\ndef put(code): print(code)\nq.put(status())\nact(q)",
+    "checks = {'a': lambda: status()}\nif any(check() for check in checks.values()): exit(1)",
+]
+MATCHES_AS_0 = [
+    "good = 0\nfor x in 'ab':\n    match status():\n        case 0: good += 1\n        case _: print('no')\n"
+    "exit(0 if good else 1)",
+    "def f():\n    match status():\n        case 0: return 'ok'\n        case 7: return 'bad'\n"
+    "        case _: return 'ok'\nexit(0 if f() == 'ok' else 1)",
+]
+MATCHES_NOT_AS_0 = [
+    "match status():\n    case 0: act()\n    case _: exit(1)",
+    "match status():\n    case 0: act(1)\n    case 1: act(2)\n    case _: exit(1)",
+    "bad = 0\nmatch status():\n    case 0: pass\n    case _: bad = 1\nexit(bad)",
+]
 AS_0 = [
+    *OBJECTS_AS_0,
+    *(MATCHES_AS_0 if sys.version_info >= (3, 10) else ()),
     "exit(status() > 1)",
     "codes = [status(), 0]\nexit(min(codes))",
     "codes = [status() for _ in range(3)]\nexit(min(codes))",
@@ -222,7 +326,9 @@ AS_0 = [
     "if status() > 1: exit(2)\nelse: act()",
 ]
 NOT_AS_0 = [
-    *(source for source in USED),
+    *(source for source in USED if "self.code" not in source),  # which nobody reads
+    *OBJECTS_NOT_AS_0,
+    *(MATCHES_NOT_AS_0 if sys.version_info >= (3, 10) else ()),
     "bad = [n for n in (1, 2) if status()]\nif len(bad) != 2: exit(1)",  # where both are to fail
     "bad = [n for n in (1, 2) if status()]\nexit(0 if len(bad) == 2 else 1)",
     "bad = {n for n in (1, 2) if status()}\nif bad != {2}: exit(1)",
@@ -236,8 +342,6 @@ NOT_AS_0 = [
     "assert status() == 1",
     "code = status()\nif code > 1: exit(2)\nact(code)",
     "good = [x for x in (1, 2) if status() == 0]\nassert len(good) == 2",
-    "class C:\n    def f(self): self.code = status()\nc = C()\nc.f()\nif c.code > 1: exit(1)",
-    "def f():\n    global code\n    code = status()\nf()\nif code > 1: exit(1)",
     "def f(n):\n    while n:\n        if status() == 0: return\n        n -= 1\n    exit('none')\nf(1)",
 ]
 WITHOUT_END = [
@@ -294,5 +398,24 @@ def test_a_code_that_was_chosen_is_tolerated_by_its_number(tmp_path: Path, code:
     assert asked(tmp_path, source, lambda frame: uses.takes_for_0(frame, code)) is same
 
 
-def test_who_calls_a_function_of_a_module_is_not_known(tmp_path: Path) -> None:
-    assert not asked(tmp_path, "def run(x): return status()\nexit(min(run(1), 0))", lambda f: uses.takes_for_0(f, 1))
+@pytest.mark.parametrize(("end", "same"), [("min([run(x) for x in 'ab'])", True), ("max([run(1), 0])", False)])
+def test_a_function_of_a_module_is_called_by_whoever_calls_it_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, same: bool
+) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "main.py"), raising=False)
+    asks: list[bool] = []
+    helper = "def call(x): return status()\ndef run(x):\n    code = call(x)\n    return code\n"
+    main = f"exit({end})\n"
+    names = {"status": lambda: asks.append(uses.takes_for_0(sys._getframe(1), 1)) or 0, "__name__": "helper"}
+    for name, text in (("helper.py", helper), ("main.py", main)):
+        (tmp_path / name).write_text(text)
+    uses._programs.clear()
+    exec(compile(helper, str(tmp_path / "helper.py"), "exec"), names)
+    with pytest.raises(SystemExit):
+        exec(compile(main, str(tmp_path / "main.py"), "exec"), {"run": names["run"], "__name__": "__main__"})
+    assert asks[0] is same
+
+
+def test_a_function_of_a_module_whose_caller_cannot_be_read(tmp_path: Path) -> None:
+    source = "def run(x): return status()\nexit(min(map(run, [1, 0])))"
+    assert not asked(tmp_path, source, lambda frame: uses.takes_for_0(frame, 1))
