@@ -301,7 +301,9 @@ class Status:
                 definition = self._remade(self._definitions[name], node, ())
                 inside = walked(definition)
                 found[name] = definition if all(map(is_of_values, inside)) else None
-                names += ids_in(*inside) if found[name] else ()
+                if found[name]:
+                    self._leave_what_was_chosen(definition)
+                    names += ids_in(*inside)
                 if isinstance(definition, ast.FunctionDef):
                     definition.decorator_list.append(ast.Name(CALLED, ast.Load()))
         return sorted(filter(None, found.values()), key=lambda definition: definition.lineno)

@@ -398,6 +398,13 @@ def test_a_code_that_was_chosen_is_tolerated_by_its_number(tmp_path: Path, code:
     assert asked(tmp_path, source, lambda frame: uses.takes_for_0(frame, code)) is same
 
 
+@pytest.mark.parametrize(("code", "same"), [(4, True), (5, False)])
+def test_so_is_one_by_a_method_of_what_it_is_kept_in(tmp_path: Path, code: int, same: bool) -> None:
+    kept = RUN.replace("== 0", "in (0, 5) or self.code < 9")
+    source = f"{kept}runs = [Run(x, status()) for x in 'ab']\nexit(1 if [r for r in runs if not r.ok] else 0)"
+    assert asked(tmp_path, source, lambda frame: uses.takes_for_0(frame, code)) is same
+
+
 @pytest.mark.parametrize(("end", "same"), [("min([run(x) for x in 'ab'])", True), ("max([run(1), 0])", False)])
 def test_a_function_of_a_module_is_called_by_whoever_calls_it_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, same: bool
