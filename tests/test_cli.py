@@ -40,6 +40,9 @@ cli.main(["doctor", "--pod", "local"{more}])
 INTERRUPTED_BEFORE = """
 import os, signal, sys
 
+# Whoever began the tests may ignore it, as nohup does, and it would be passed on.
+signal.signal({signum}, signal.default_int_handler if {signum} == signal.SIGINT else signal.SIG_DFL)
+
 class Interrupted:
     def find_spec(self, name, *more):
         if name == "click":

@@ -98,7 +98,9 @@ class End:
 
     def _doubt_alarm(self, place: tuple[str, int] | None) -> None:
         """That it ended in its handler of a signal that it has asked for: what it was about to do is cut off."""
-        file, line = place or ("", 0)
+        if place is None:
+            return
+        file, line = place
         if os.path.abspath(file).startswith(self._folders[0]):
             file = os.path.relpath(file, self._folders[0])
             self._notes.add(doubt=f"it ended with 0 in its handler of SIGALRM ({file} line {line})")
