@@ -53,6 +53,11 @@ def optimize(backend):
         return function
     return compiled
 def reset(): pass
+def explain(function):
+    def inner(*given):
+        from torch._dynamo import optimize
+        return getattr(optimize, "__wrapped__", optimize)("eager")(function)(*given)
+    return inner
 """
 TIMED = "from time import perf_counter as now\nt = now()\nprint(f'{(now() - t) * 1e3:.5f} ms')\n"
 ABSENT = "ModuleNotFoundError: No module named 'no_such_compiler'"
@@ -82,6 +87,7 @@ FILES = {
     "untraced/test_it.py": "import torch\ndef test_a():\n"
     "    def f(n):\n        assert n > 2\n    torch.compile(f)(1)\n    assert f\n",
     "compiles.py": "import sys, torch\nfor backend in sys.argv[1:]: print(torch.compile(len, backend)('ab'))\n",
+    "explained.py": "import torch\nprint(torch.compile(len)('ab'), torch._dynamo.explain(len)('ab'))\n",
     "cleared.py": "import torch\nprint(torch.compile(len)('ab'))\n"
     "torch._dynamo.reset()\ntorch._dynamo.utils.counters.clear()\n",
     "compiled/numba.py": "def njit(f): return f\n",
@@ -170,6 +176,7 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         stage("compiled", "compiles.py", "inductor", "inductor"),
         stage("eager", "compiles.py", "none"),
         stage("partly", "compiles.py", "inductor", "eager"),
+        stage("explained", "explained.py"),
         stage("cleared", "cleared.py"),
         stage("by_numba", "-m", "pytest", "compiled", expect={"tests": {"min_passed": 1, "checked": True}}),
         stage("traced", "-m", "pytest", "traced", expect={"tests": {"min_passed": 2, "checked": True}}),
@@ -247,6 +254,7 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
         "compiled": [],
         "eager": ["torch.compile compiled nothing: what it was given ran as it is, or never"],
         "partly": ["torch.compile gave up 1 of 2 times, and ran what it was given as it is"],
+        "explained": [],
         "cleared": [],
         "by_numba": ["whether the assertions of compiled/test_it.py ran is not seen, for it imports numba"],
         "traced": [],
