@@ -113,7 +113,7 @@ def _fail(sentences: Sequence[str], code: int, as_json: bool) -> int:
     from rich.markup import escape
 
     with _while_it_takes(sys.stderr):
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        console = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
         for sentence in sentences:
             console.print(f"[red]error:[/] {escape(plain(sentence, 2000))}")
     with _while_it_takes(sys.stdout):

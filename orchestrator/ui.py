@@ -138,7 +138,7 @@ class Progress:
     """Progress lines; `verbosity` -1 keeps only warnings, 1 adds details. Use as a context manager."""
 
     def __init__(self, verbosity: int = 0) -> None:
-        self.console = Console(stderr=True, highlight=False)
+        self.console = Console(stderr=True, highlight=False, emoji=False)
         self._verbosity = verbosity
         self._live: Status | None = None
         self._now = _Now()

@@ -132,3 +132,8 @@ def test_quiet_is_quiet() -> None:
     progress.event(begin("build"))
     progress.event(ended("build"))
     assert not out.getvalue()
+
+
+def test_names_between_colons_stay_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    Progress().warn("tests/a.py:b:c")
+    assert "tests/a.py:b:c" in capsys.readouterr().err

@@ -31,5 +31,5 @@ def write(text: str, output: Path | None) -> None:
 
 def stdout() -> Console:
     """Wide where nobody looks: a file or a pipe has no width to wrap at."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
+    console = Console(highlight=False, emoji=False)
+    return console if console.is_terminal else Console(highlight=False, emoji=False, width=_PIPE_WIDTH)

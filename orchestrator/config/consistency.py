@@ -11,7 +11,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from orchestrator.config import shell_lines
 from orchestrator.config.commands import is_shell, pytest_arguments
-from orchestrator.shared.schema import MISSING, Error
+from orchestrator.shared.schema import MISSING, Error, Location
 from orchestrator.text import nearest
 from orchestrator.verdict.artifacts.asked import normal
 
@@ -27,13 +27,28 @@ def all_at_once(data: object, handler: ModelWrapValidatorHandler[M], also: Itera
         made = handler(data)
     except ValidationError as e:
         found = [_again(details) for details in e.errors(include_url=False)]
-    found += [InitErrorDetails(type=as_pydantic(error), loc=error.at, input=data) for error in also]
+    found += [as_pydantic(error, data) for error in also]
     if found or made is None:
         raise ValidationError.from_exception_data("input", found)
     return made
 
 
-def as_pydantic(error: Error) -> PydanticCustomError:
+def _at(data: object, location: Location) -> object:
+    """The part of the data that stands there; an empty mapping for one that does not."""
+    for part in location:
+        try:
+            data = data[part]  # type: ignore[index]
+        except (LookupError, TypeError):
+            return {}
+    return data
+
+
+def as_pydantic(error: Error, data: object) -> InitErrorDetails:
+    """What is wrong with a part of the data, which is shown with it."""
+    return InitErrorDetails(type=_kind(error), loc=error.at, input=_at(data, error.at))
+
+
+def _kind(error: Error) -> PydanticCustomError:
     """With pydantic's own names for what its errors also say: keys that are missing, or not known."""
     if error.known:
         said = f"{error.sentence}{nearest(str(error.at[-1]), error.known)}"

@@ -20,7 +20,6 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import InitErrorDetails
 
 from orchestrator.config import consistency, shapes, shell_lines
 from orchestrator.config.commands import needed_by_lines, programs_of_lines, programs_of_run, pytest_arguments
@@ -59,10 +58,7 @@ class Limits(_Model):
 
 def _kept_expectations(value: dict[str, Any]) -> dict[str, Any]:
     """As each kind of evidence says itself: what pydantic is told are the places and sentences."""
-    found = [
-        InitErrorDetails(type=as_pydantic(error), loc=error.at, input=value)
-        for error in wrong_expectations(value, closed=True)
-    ]
+    found = [as_pydantic(error, value) for error in wrong_expectations(value, closed=True)]
     if found:
         raise ValidationError.from_exception_data("expect", found)
     return {**value, "artifacts": [*map(normal, value["artifacts"])]} if "artifacts" in value else value
@@ -267,5 +263,7 @@ def locate_runbook(name: str, repo: Path) -> tuple[Path, Source]:
         for path in (folder / f"{name}{ending}" for ending in _ENDINGS):
             if os.path.isfile(path):
                 return path, source
+    if os.path.isfile(name):
+        return Path(name), "file"
     known = own_runbooks(repo) or own_runbooks(examples())  # the packaged ones validate this project's library
     raise InputError(f"unknown runbook {name!r}{nearest(name, known)}")

@@ -126,8 +126,9 @@ def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: s
     texts = {path: text_of(root / path) for path in _around_tests(own, found)}
     found.functions = functions(texts.values(), inside_project)
     top = Metadata(root)
+    named_by = (*texts.values(), *(text_of(root / path) for path in _helpers(own)), metadata.pytest, top.pytest)
     needs = metadata.requirements(
-        lambda name: any(_names(text, name) for text in (*texts.values(), metadata.pytest, top.pytest)),
+        lambda name: any(_names(text, name) for text in named_by),
         *([] if top.is_project or not project else [top]),
     )
     known = {*needs.plain, canonicalize_name(found.name)}
@@ -162,6 +163,13 @@ def _around_tests(files: Sequence[str], found: Survey) -> list[PurePosixPath]:
     around = {folder for test in tests for folder in test.parents if any(map(_TESTS_FOLDER.fullmatch, folder.parts))}
     tests += [path for path in paths if path.name == "__init__.py" and path.parent in around]
     return [*tests, *(path for path in paths if path in chosen or path.name == "conftest.py")]
+
+
+def _helpers(files: Iterable[str]) -> list[PurePosixPath]:
+    """What lies in folders of tests beside them: what they import, and programs that they run."""
+    paths = (PurePosixPath(file) for file in files)
+    code = (path for path in paths if path.suffix == ".py" and not is_test_file(path))
+    return [path for path in code if any(map(_TESTS_FOLDER.fullmatch, path.parts[:-1]))]
 
 
 def _imported(texts: Iterable[str], files: Sequence[str]) -> set[str]:

@@ -287,9 +287,9 @@ def _expectation(details: Mapping[str, Any], at: Location, model: type[BaseModel
     if kind == "missing":
         return MISSING
     if kind in _SENTENCES:  # already sentences
-        return cast(str, details["msg"])
+        return _with_value(cast(str, details["msg"]), details["input"], at)
     if kind == "value_error":  # raised by our own validators, already a sentence
-        return str(context.get("error", details["msg"]))
+        return _with_value(str(context.get("error", details["msg"])), details["input"], at)
     if kind == "literal_error":
         return f"expected {context['expected']}, got {_short(details['input'], _SECRET in at)}"
     if kind in ("model_type", "model_attributes_type", "dict_type"):
@@ -299,6 +299,12 @@ def _expectation(details: Mapping[str, Any], at: Location, model: type[BaseModel
     said = _IN_WORDS[kind].format(**context) if kind in _IN_WORDS else details["msg"].removeprefix("Input should be ")
     quoted = ", which is text in quotes" if kind == "string_type" and isinstance(details["input"], (int, float)) else ""
     return f"expected {said}, got {_short(details['input'], _SECRET in at)}{quoted}"
+
+
+def _with_value(sentence: str, value: object, at: Location) -> str:
+    """A sentence that only says what was expected also says what is there, where that is one word."""
+    is_said = not sentence.startswith("expected ") or ", got " in sentence
+    return sentence if is_said or isinstance(value, (dict, list)) else f"{sentence}, got {_short(value, _SECRET in at)}"
 
 
 def _short(value: object, secret: bool) -> str:

@@ -26,6 +26,7 @@ _CHUNK = 1 << 20
 _EXECUTABLE, _LINK, _SUBMODULE = "100755", "120000", "160000"
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _HEX = re.compile(r"[0-9a-fA-F]{4,40}\Z")
+_MAY_BE_OLD = re.compile(rf"{_HEX.pattern}|.*[~^]", re.DOTALL)
 _MAX_BASES = 8
 _HINT_LENGTH = 200
 # What git itself would refuse to check out (git-fsck(1): hasDot, hasDotdot, hasDotgit).
@@ -274,13 +275,15 @@ class Repository:
         if "is ambiguous" in said:
             begin = [line[:12] for line in self._disambiguated(revision)]
             return f"{what} is ambiguous: expected more digits of one of {', '.join(begin)}"
+        names = self._output("for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags", "refs/remotes")
         if self._git("rev-parse", "--verify", "HEAD").returncode != 0 and revision.startswith("HEAD"):
+            if names:
+                return f"{self.root} is on a branch that has no commit{nearest(revision, os.fsdecode(names).split())}"
             return f"{self.root} has no commit yet: commit what is to be validated"
         if self._git("cat-file", "-e", revision).returncode == 0:
             return f"{what} is not a commit"
-        if _HEX.match(revision) and (self.git_dir / "shallow").exists():
+        if _MAY_BE_OLD.match(revision) and (self.git_dir / "shallow").exists():
             return f"{what} is unknown, and this clone is shallow: `git fetch --unshallow` gets the rest of the history"
-        names = self._output("for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags", "refs/remotes")
         hint = nearest(revision, os.fsdecode(names).split())
         return f"{what} is unknown{hint if len(hint) <= _HINT_LENGTH else ': expected a branch, a tag or a commit'}"
 

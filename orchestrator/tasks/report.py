@@ -69,7 +69,7 @@ def page(told: Told) -> str:
 
 def _text(told: Told) -> str:
     out = io.StringIO()
-    show(told, Console(file=out, width=_WIDTH, highlight=False))
+    show(told, Console(file=out, width=_WIDTH, highlight=False, emoji=False))
     return out.getvalue()
 
 

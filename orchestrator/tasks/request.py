@@ -243,7 +243,16 @@ def _hold_environment(needs: Needs, pod: Pod) -> None:
 
 
 def _needs(file: RunbookFile, repo: Repository, revision: Revision) -> Needs:
-    return find_needs(file.runbook, lambda path: repo.blob_at(revision.commit, path), revision.commit)
+    try:
+        return find_needs(file.runbook, lambda path: repo.blob_at(revision.commit, path), revision.commit)
+    except InputError as e:
+        raise InputError(f"{_line_of(file, str(e).partition(':')[0])}: {e}") from e
+
+
+def _line_of(file: RunbookFile, key: str) -> str:
+    """The runbook, with the line of this key if it has it."""
+    line = file.document.lines.get((key,))
+    return file.document.source if line is None else f"{file.document.source}:{line}"
 
 
 def _content(path: Path) -> bytes | None:

@@ -26,6 +26,8 @@ _PYTEST_CODES = {
     4: "pytest could not begin",
     5: "pytest collected no test",
 }
+_USAGE_ERROR = 4
+_USAGE = re.compile(r"^ERROR: (?P<said>(?!usage: ).+)$|^\S.*: error: (?P<parser>.+)$")
 _INTERNAL = "INTERNALERROR> "
 _SIGNALS = {"SIGKILL": " (by a person, or by the kernel where memory has run out)", "SIGSEGV": " (segmentation fault)"}
 _DUMP = re.compile(r"^(?:Fatal Python error: |(?:Current thread|Thread) 0x.*most recent call first)")
@@ -100,9 +102,10 @@ def _in_words(case: Case, code: int) -> str:
     found = raised(case)
     if found:
         return sentence(found)
-    if case.stage["pytest"]:
-        return _PYTEST_CODES.get(code, "")
     end = case.ends["stderr"].splitlines()
+    if case.stage["pytest"]:
+        why = _last(_USAGE, end) if code == _USAGE_ERROR else ""
+        return _PYTEST_CODES.get(code, "") + (f": {why}" if why else "")
     if code == 127:
         return f"command not found: {_last(_NOT_FOUND, end)}".rstrip(": ")
     if code == 126:

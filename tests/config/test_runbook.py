@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,29 @@ def test_a_runbook_is_found_by_either_ending_and_none_that_is_hidden(tmp_path: P
     (folder / "f.yaml").mkdir()
     assert own_runbooks(tmp_path) == ["a", "b", "c"]
     assert [find_runbook(name, tmp_path).path.name for name in "abc"] == ["a.yaml", "b.yml", "c.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("expect", "said"),
+    [
+        ("{tests: {min_passed: -1}}", "expected a whole number above 0, got -1"),
+        ("{device: gpu}", "expected cuda or any, got 'gpu'"),
+        ("{kills: ['a:b:c']}", "got 'a:b:c'"),
+        ("{artifacts: [{path: ../x}]}", "expected a relative path without '..', got '../x'"),
+    ],
+)
+def test_what_is_expected_stands_beside_what_is_there(expect: str, said: str) -> None:
+    text = f"name: r\nstages:\n  - {{name: a, run: [pytest], expect: {expect}}}\n"
+    with pytest.raises(InputError, match=re.escape(said) + "$"):
+        loads(text, "r.yaml", Runbook)
+
+
+def test_a_file_of_any_name_is_a_runbook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "matrix.txt").write_text("name: m\nstages:\n  - {name: a, run: [pytest]}\n")
+    assert find_runbook("matrix.txt", tmp_path).source == "file"
+    with pytest.raises(InputError, match="unknown runbook 'matrix'"):
+        find_runbook("matrix", tmp_path)
 
 
 def test_names_are_found_in_the_repository_then_in_the_package(tmp_path: Path) -> None:

@@ -294,6 +294,19 @@ def test_what_developers_get_and_no_test_names_is_said(tmp_path: Path) -> None:
     assert "# left out, as no test names them: mkdocs\n" in text
 
 
+def test_what_the_tests_helpers_and_programs_import_is_taken(tmp_path: Path) -> None:
+    files = {
+        "pyproject.toml": '[dependency-groups]\ndev = ["objgraph", "psutil", "mkdocs"]\n',
+        "tests/test_x.py": "",
+        "tests/isolated/leak.py": "import objgraph\nimport other",
+        "tests/helpers.py": "import psutil",
+        "docs/conf.py": "import mkdocs",
+    }
+    text, runbook = written(tmp_path, files)
+    assert set(runbook.environment.extra) == {"pytest", "objgraph", "psutil"}
+    assert "# left out, as no test names them: mkdocs\n" in text
+
+
 @pytest.mark.parametrize(
     "groups",
     [

@@ -113,6 +113,9 @@ def test_what_is_no_repository(tmp_path: Path) -> None:
             Repository.open(folder)
     empty = Git(tmp_path / "empty")
     assert "has no commit yet" in refusal(empty)
+    empty.commit({"a": "1"})
+    empty("checkout", "-q", "--orphan", "fresh")
+    assert refusal(empty).endswith("is on a branch that has no commit: known are main")
     sha256 = Git(tmp_path / "sha256", "--object-format=sha256")
     assert "sha256 objects" in refusal(sha256)
 
@@ -271,7 +274,8 @@ def test_a_shallow_clone_says_so(git: Git, tmp_path: Path) -> None:
     git("clone", "-q", "--depth", "1", f"file://{git.root}", str(tmp_path / "shallow"))
     shallow = Git(tmp_path / "shallow")
     written(shallow, tmp_path / "out")
-    assert "git fetch --unshallow" in refusal(shallow, old)
+    assert all("git fetch --unshallow" in refusal(shallow, name) for name in (old, "HEAD~1", "HEAD^"))
+    assert "did you mean" in refusal(shallow, "mian")
 
 
 def test_submodules_are_part_of_the_tree(git: Git, tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def test_a_pod_without_network_builds_with_what_was_carried_there_and_prune_know
 @pytest.mark.parametrize(
     ("install", "said"),
     [
-        ('["kernels/"]', "install: kernels: there is no project in commit"),
+        ('["kernels/"]', "own.yaml:4: install: kernels: there is no project in commit"),
         ('["../other"]', "expected a folder of the repository"),
         ('[".", "./"]', "expected each folder once"),
     ],

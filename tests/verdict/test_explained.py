@@ -145,6 +145,21 @@ def test_exit_codes_in_words(tmp_path: Path, code: int, stderr: str, reason: str
     assert (found.status, found.reason) == ("failed", reason)
 
 
+@pytest.mark.parametrize(
+    ("code", "stderr", "words"),
+    [
+        (4, "ERROR: usage: python -m pytest [options] [file_or_dir]\npython -m pytest: error: unrecognized arguments: "
+         "--cov-branch\n  inifile: /x/setup.cfg\n  rootdir: /x\n", ": unrecognized arguments: --cov-branch"),
+        (4, "ERROR: Unknown config option: asyncio_mode\n\n", ": Unknown config option: asyncio_mode"),
+        (4, "ERROR: usage: pytest [options]\n", ""),
+        (4, "a plugin's own words\n", ""),
+    ],
+)  # fmt: skip
+def test_why_pytest_could_not_begin(tmp_path: Path, code: int, stderr: str, words: str) -> None:
+    found = judged(tmp_path, pytest_stage("s", "t.py"), {"exit_code": code}, stderr=stderr)
+    assert (found.status, found.reason) == ("failed", f"exit code 4: pytest could not begin{words}")
+
+
 def test_what_broke_a_session_is_its_reason(tmp_path: Path) -> None:
     """Also where pytest writes a JUnit file of one failure, called `internal`."""
     text = "".join(f"INTERNALERROR> {line}\n" for line in TRACEBACK.splitlines())
