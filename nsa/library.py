@@ -206,10 +206,10 @@ def differentiable_once(backward: Callable[..., Sequence[Tensor | None]]) -> Cal
     @wraps(backward)
     def called(ctx: Any, *gradients: Tensor) -> Sequence[Tensor | None]:
         saved = ctx.saved_tensors  # asked for once: a checkpoint computes them again for each
+        if not torch.is_grad_enabled():
+            return backward(ctx, saved, *gradients)
         with torch.no_grad():
             found = backward(ctx, saved, *gradients)
-        if not torch.is_grad_enabled():
-            return found
         inputs, sentence = (*gradients, *saved), "nsa: a gradient of a gradient is not computed"
         return tuple(None if x is None else refusing(sentence, x, inputs) for x in found)
 

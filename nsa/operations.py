@@ -17,6 +17,7 @@ from torch import Tensor
 
 from nsa import checks, flags, library, reference, routing
 from nsa.blocks import num_compressed
+from nsa.config import NSAConfig
 from nsa.host import int32_on
 from nsa.library import Arguments
 from nsa.phi import MlpPhi, WeightedPhi
@@ -30,6 +31,9 @@ OPERATIONS: dict[str, Operation] = {}
 """By the function's name."""
 
 TENSORS = frozenset((Tensor, torch.nn.Parameter))
+SCALARS = frozenset((type(None), bool, int, float, str, NSAConfig))
+"""Types of settings that are facts as they are: told at once, as those of tensors."""
+
 FOR_BACKENDS = ("phi", "scale", "cu_seqlens", "q_start", "lse", "deterministic")
 """Keywords that a backend's function takes, where the operation has them."""
 
@@ -293,8 +297,8 @@ def _note(values: Sequence[Any], facts: list[Any], places: dict[int, int]) -> bo
             facts += layout(x)
             facts.append(places.setdefault(id(x), len(places)))
             wanted = wanted or x.requires_grad
-        elif x is None:
-            facts.append(None)
+        elif kind in SCALARS:  # by the type, too: 1, 1.0 and True are equal
+            facts += kind, x
         elif isinstance(x, (tuple, list)):
             facts += kind, len(x)
             wanted = _note(x, facts, places) or wanted

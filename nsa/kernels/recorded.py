@@ -178,9 +178,9 @@ def _gradients(ctx: Any, kept: Tensors, do: Tensor) -> Tensors:
         return None, None, *of.backward(do, *kept, *settings)
     if plan.request.packed:
         host.raise_noted(plan.device)
-    kind = *layout(do), *wanted, sharing((do, *kept))
-    if _places(kept) != ctx.kept_as:  # a hook brought others back
-        kind = *kind, *(None if x is None else layout(x) for x in kept)
+    kind = *layout(do), *wanted, next((at for at, x in enumerate(kept) if x is do), None)
+    if _places(kept) != ctx.kept_as:  # a hook brought others back, of which the plan's key says nothing
+        kind = *kind, sharing(kept), *(None if x is None else layout(x) for x in kept)
     found = plan.within(lambda: repeated(of.name + "_backward", of.backward, (do, *kept), settings, kind))
     return None, None, *found
 

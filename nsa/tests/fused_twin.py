@@ -17,7 +17,7 @@ from nsa.kernels.common.sizes import cdiv, pad_group
 from nsa.kernels.common.tiles import LOG2E, add_product, dot_rows, load_pair, store_pair, zeros_pair
 from nsa.kernels.ranges.fused import Run
 from nsa.kernels.selected import fused as selected
-from nsa.kernels.selected.forward import load_pairs, query_of
+from nsa.kernels.selected.addresses import load_pairs, query_of
 
 
 @launched

@@ -452,6 +452,19 @@ def test_what_a_hook_brings_back_may_lie_there_otherwise() -> None:
         assert torch.equal(torch.autograd.grad(o, leaf, torch.arange(4.0).expand(4, 4))[0], expected)
 
 
+@pytest.mark.parametrize("order", [[0, 0, 0, 1, 2], [1, 1, 1, 0, 2], [2, 2, 2, 1, 0]])
+def test_a_gradient_that_is_what_was_kept_is_a_kind_of_its_own(order: list[int]) -> None:
+    function = Differentiable(
+        "any", lambda a, b: (a * b,), lambda do, a, b: (do * b, do * a), lambda tensors, _: tensors
+    )
+    for which in order:
+        a, b = leaves = tuple(torch.randn(4, 4, requires_grad=True) for _ in range(2))
+        (o,) = a_plan(a, b, settings=("own gradient",)).within(lambda leaves=leaves: function(leaves, ()))  # type: ignore[misc]
+        up = (torch.randn(4, 4), a, b)[which]
+        found = torch.autograd.grad(o, leaves, up)
+        assert torch.equal(found[0], up * b) and torch.equal(found[1], up * a)
+
+
 def test_gradients_that_never_return_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorded, "MOST_GRADIENTS", 4)
     plan = a_plan(A)

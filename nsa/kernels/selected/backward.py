@@ -21,8 +21,8 @@ from nsa.kernels.common.sizes import cdiv, next_power_of_2
 from nsa.kernels.common.tiles import LOG2E, add_product, dot_rows, load_pair, store_pair, zeros_pair
 from nsa.kernels.ranges.key_ranges import Borders
 from nsa.kernels.selected import inverted_index
+from nsa.kernels.selected.addresses import MERGE_STAGES, block_of, key_rows, list_of, load_block, mine, rows_of
 from nsa.kernels.selected.backward_kv import KeySums, Upstream, backward_kv, held_at_once, segment_pairs
-from nsa.kernels.selected.forward import MERGE_STAGES, block_of, key_rows, list_of, load_block, mine, rows_of
 from nsa.kernels.selected.inverted_index import FAR, Union
 from nsa.kernels.selected.tile_scheduler import (
     ALWAYS,

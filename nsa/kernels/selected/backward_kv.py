@@ -18,7 +18,7 @@ from nsa.kernels.common.launch import launched
 from nsa.kernels.common.sizes import cdiv, next_power_of_2, pad_group
 from nsa.kernels.common.tiles import LOADS_CHAIN, LOG2E, add_product, dot_rows, load_pair, store_pair, zeros_pair
 from nsa.kernels.selected import inverted_index
-from nsa.kernels.selected.forward import key_rows, load_pairs, query_of, segment_of
+from nsa.kernels.selected.addresses import key_rows, load_pairs, query_of, segment_of
 from nsa.kernels.selected.inverted_index import FAR
 from nsa.kernels.selected.tile_scheduler import Chunk, Problem
 

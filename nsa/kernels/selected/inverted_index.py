@@ -13,7 +13,7 @@ packed, or chunked with q_start). Three structures come out of the block indices
               left out; of these, too, each query has its list, or each pair its key.
     Segments  for each block the queries that chose it, in order, cut into segments of at most `pairs` entries: the
               hot block that every query selects becomes many segments. A stable sort of (block, pair) does the count,
-              the prefix sum and the fill, so the order never varies.
+              the prefix sum and the fill, so the order never varies. `chunked_index` makes them in any order.
 
 A pair is one (query, KV head, slot), numbered (n * Hkv + h) * slots + slot. A bin is a block's number over all
 sequences: first_key // l_sel + sequence + block; unique, and dense up to one gap for each sequence.
