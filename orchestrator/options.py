@@ -37,18 +37,24 @@ class Output:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reaching(Output):
-    """Of verbs that reach a pod."""
+class Inventoried:
+    """Of verbs that read an inventory."""
 
-    pod: str | None
     inventory: str | None
-    accept_new_host_key: bool
-    allow_different_gpu: bool = False
 
     @cached_property
     def the_inventory(self) -> Inventory:
         """Read once: what was trusted is what is used."""
         return load_inventory(self.inventory)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reaching(Output, Inventoried):
+    """Of verbs that reach a pod."""
+
+    pod: str | None
+    accept_new_host_key: bool
+    allow_different_gpu: bool = False
 
     @property
     def the_pod(self) -> Pod:

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import click
 
 from orchestrator import options
 from orchestrator.commands import examples
 from orchestrator.commands.output import show
-from orchestrator.config.inventory import Inventory, load_inventory
-from orchestrator.options import takes
+from orchestrator.options import Inventoried, takes
 from orchestrator.report import terminal
 from orchestrator.store import trusted
 
 
-@dataclass(frozen=True)
-class Pods:
-    inventory: str | None
+@dataclass(frozen=True, kw_only=True)
+class Pods(Inventoried):
     as_json: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Trust(Pods):
     revoke: bool
-
-    @cached_property
-    def the_inventory(self) -> Inventory:
-        return load_inventory(self.inventory)
 
 
 @click.command(epilog=examples("nsa-pod pods"))
@@ -37,7 +30,7 @@ class Trust(Pods):
 @takes(Pods)
 def pods(o: Pods) -> int:
     """List the inventory."""
-    found = load_inventory(o.inventory).pods.values()
+    found = o.the_inventory.pods.values()
     show([pod.model_dump(exclude_none=True, exclude={"env"}) for pod in found], o.as_json, terminal.pods)
     return 0
 

@@ -10,18 +10,16 @@ import click
 from orchestrator import options
 from orchestrator.commands import examples
 from orchestrator.commands.output import stdout, write
-from orchestrator.config.inventory import Inventory, load_inventory
 from orchestrator.errors import InputError
-from orchestrator.options import FILE, Kept, takes
+from orchestrator.options import FILE, Inventoried, Kept, takes
 from orchestrator.report import hosts
 from orchestrator.store.run_directory import find as find_run
 from orchestrator.tasks import report as report_task
 
 
-@dataclass(frozen=True)
-class Report(Kept):
+@dataclass(frozen=True, kw_only=True)
+class Report(Kept, Inventoried):
     as_json: bool
-    inventory: str | None
     markdown: bool
     html: bool
     form: str | None
@@ -37,10 +35,6 @@ class Report(Kept):
         if len(forms) > 1:
             raise InputError(f"expected {' or '.join(f'--{name}' for name in forms)}, not both")
         return next(iter(forms), "text")
-
-    @property
-    def pods(self) -> Inventory:
-        return load_inventory(self.inventory)
 
 
 @click.command(epilog=examples("nsa-pod report", "nsa-pod report 20261121-101500 --html --output run.html"))
@@ -59,7 +53,7 @@ def report(o: Report) -> int:
     """Judge a run again from its evidence: RUN (a run id or a directory), or the latest."""
     form = o.chosen
     found = find_run(o.kept_in, o.repo, o.run)
-    hidden = hosts.known_to(found.path, o.pods.pods.values()) if o.redact_hosts else hosts.Hosts(active=False)
+    hidden = hosts.known_to(found.path, o.the_inventory.pods.values()) if o.redact_hosts else hosts.Hosts(active=False)
     result = hidden.result(found.rejudge())
     told = report_task.Told(result, found.plan(), found.path, hidden, o.output)
     if form == "text" and not o.output:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
-_BASH = ("bash", "-euo", "pipefail", "-c")
+BASH = ("bash", "-euo", "pipefail", "-c")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _PLAIN = re.compile(r"[\w./{},=:@%+\[\]-]+")
 # What makes it uncertain whether, or where, the commands after it run.
@@ -28,7 +28,7 @@ class Command(NamedTuple):
 
 def argv(text: str) -> list[str]:
     """The command that runs the lines, which end with the first that fails."""
-    return [*_BASH, text]
+    return [*BASH, text]
 
 
 def commands(text: str) -> Iterator[Command]:

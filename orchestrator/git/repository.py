@@ -370,6 +370,12 @@ def _environment() -> dict[str, str]:
     return {**kept, **quiet}
 
 
+def title_of(commit_object: bytes) -> str:
+    """The first line of the commit's message."""
+    message = commit_object.partition(b"\n\n")[2]
+    return plain(message.strip().partition(b"\n")[0].decode(errors="replace"))
+
+
 def _not_a_repository(where: Path, said: str) -> str:
     if "dubious ownership" in said:
         return f"{where} belongs to another user: git reads it after `git config --global --add safe.directory {where}`"

@@ -179,8 +179,9 @@ def _work_of(plan: Plan) -> tuple[object, ...]:
     return plan["commit"], plan["tree"], plan["submodules"], plan["stages"], plan.get("beside"), machine, limit
 
 
-def to_json(plan: Plan) -> str:
-    return json.dumps(plan, indent=1, sort_keys=True) + "\n"
+def to_json(value: Mapping[str, object]) -> str:
+    """As the files of a run are written, the plan among them."""
+    return json.dumps(value, indent=1, sort_keys=True) + "\n"
 
 
 class EnvironmentRecord(Environment, Machine, total=False):

@@ -136,14 +136,18 @@ def page(found: Document) -> RenderableType:
     return Group(*parts)
 
 
-def _cells(row: ToldRow) -> list[str]:
+def _named(row: ToldRow | ToldKeptRow) -> str:
     key = " ".join(f"{name}={value}" for name, value in row["row"].items())
+    return escape(f"{row['stage']} {key} {row['column']}")
+
+
+def _cells(row: ToldRow) -> list[str]:
     measured, control = row["measured"], row["control"]
     why = f": {row['why']}" if row["why"] else ""
     flags = f" [{', '.join(row['flags'])}]" if row["flags"] else ""
     colour = next(colour for answer, colour in _COLOURS.items() if answer == row["answer"])
     return [
-        escape(f"{row['stage']} {key} {row['column']}"),
+        _named(row),
         _value(row["a"], row["unit"]),
         _value(row["b"], row["unit"]),
         percent(measured["ratio"]) if measured else "",
@@ -232,10 +236,8 @@ def page_of_runs(found: KeptDocument) -> RenderableType:
     for name in ("row", "A", "B", "B over A"):
         table.add_column(name, justify="left" if name == "row" else "right", overflow="fold")
     for row in found["rows"]:
-        key = " ".join(f"{name}={value}" for name, value in row["row"].items())
         ratio = percent(row["ratio"]) if row["ratio"] else ""
-        name = escape(f"{row['stage']} {key} {row['column']}")
-        table.add_row(name, _value(row["a"], row["unit"]), _value(row["b"], row["unit"]), ratio)
+        table.add_row(_named(row), _value(row["a"], row["unit"]), _value(row["b"], row["unit"]), ratio)
     why = f"not comparable: {'; '.join(found['not_comparable'])}" if found["not_comparable"] else "cannot tell"
     hint = "two sessions do not tell which commit is faster; `nsa-pod compare COMMIT COMMIT` measures both in one"
     parts = [f"A {found['a']}, B {found['b']}", *(f"  {line}" for line in found["differences"]), f"{why}; {hint}"]

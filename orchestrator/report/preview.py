@@ -10,6 +10,7 @@ from rich.table import Table
 
 from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import EnvironmentSpec
+from orchestrator.config.shell_lines import BASH
 from orchestrator.shared.plan import Plan, Stage
 from orchestrator.shared.text import count, listing
 from orchestrator.text import plain
@@ -62,7 +63,7 @@ def _stages(plan: Plan, reasons: dict[str, str | None]) -> Table:
 
 def _command(stage: Stage) -> str:
     words = stage["argv"]
-    text = words[-1] if words[:4] == ["bash", "-euo", "pipefail", "-c"] else shlex.join(words)
+    text = words[-1] if tuple(words[: len(BASH)]) == BASH else shlex.join(words)
     where = f"in {stage['cwd']}: " if stage["cwd"] != "." else ""
     return plain(where + text, _LONGEST_COMMAND)
 

@@ -76,6 +76,15 @@ def open_inside(root: Path, relative: str) -> Iterator[BinaryIO]:
         yield f
 
 
+def text_inside(root: Path, relative: str, most: int) -> str:
+    """The first `most` bytes of such a file as text; blank where it cannot be read."""
+    try:
+        with open_inside(root, relative) as f:
+            return f.read(most).decode("utf-8", "replace")
+    except (OSError, Refused):
+        return ""
+
+
 def _descend(root: Path, relative: str) -> int:
     parts = [part for part in relative.split("/") if part not in ("", ".")]
     if not parts or relative.startswith("/") or ".." in parts or "\0" in relative:

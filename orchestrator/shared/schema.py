@@ -14,6 +14,7 @@ from typing import (
     FrozenSet,
     Iterator,
     Literal,
+    Mapping,
     NamedTuple,
     Optional,
     Tuple,
@@ -80,7 +81,7 @@ def first_error(value: object, shape: Any, name: str) -> Optional[str]:
     return None if found is None else name + "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in found.at)
 
 
-def without_nothing(value: Dict[str, Any]) -> Dict[str, Any]:
+def without_nothing(value: Mapping[str, Any]) -> Dict[str, Any]:
     """Without the keys that have no value, which earlier versions wrote."""
     return {key: inner for key, inner in value.items() if inner is not None}
 

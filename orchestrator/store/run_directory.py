@@ -78,7 +78,7 @@ class RunDirectory:
 
     def _settle(self, seen: Seen) -> Result:
         plan = self.plan()
-        write_atomically(self.path / "environment.json", _json(environment_record(plan)))
+        write_atomically(self.path / "environment.json", to_json(environment_record(plan)))
         result = self._judge(seen)
         write_atomically(self.path / "result.json", result.to_json())
         write_atomically(self.path / "report.md", markdown.render(document(result, plan, self.path)))
@@ -240,11 +240,7 @@ def _point(link: Path, target: str) -> None:
 
 def _manifest(head: Mapping[str, object], files: Iterable[File]) -> Iterator[str]:
     """`head` and a line for each file, in pieces: there may be many."""
-    yield f'{_json(head).rstrip()[:-1].rstrip()},\n "files": ['
+    yield f'{to_json(head).rstrip()[:-1].rstrip()},\n "files": ['
     for number, file in enumerate(files):
         yield f"{',' if number else ''}\n  {json.dumps(file)}"
     yield "\n ]\n}\n"
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, indent=1, sort_keys=True) + "\n"

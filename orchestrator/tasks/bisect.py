@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from orchestrator.config.runbook import Runbook
 from orchestrator.errors import InputError
 from orchestrator.figures import Comparison, Identity
-from orchestrator.git.repository import Repository
+from orchestrator.git.repository import Repository, title_of
 from orchestrator.launchers.claim import Claim, queue
 from orchestrator.plan.comparison import before
 from orchestrator.pod.session import PodSession
@@ -90,7 +90,13 @@ def bisect(what: What, session: PodSession, claim: Claim) -> Document:
         ends = [judge.of(bad)]
     wanted: list[Answer] = ["good", "bad"] if what.slower is None else ["bad"]
     wrong = [probe for probe, answer in zip(ends, wanted, strict=True) if probe["answer"] != answer]
-    search = Search(commits, judge.told)
+
+    def told(commit: str) -> Probe:
+        found = judge.of(commit)
+        session.progress.say(f"{commit[:7]} is {found['answer']}: {found['why']}")
+        return found
+
+    search = Search(commits, told)
     left = search.left() if not wrong else []
     first = left[0] if len(left) == 1 else None
     why = "; ".join(f"{probe['commit'][:7]} is not what it is said to be: {probe['why']}" for probe in wrong)
@@ -102,7 +108,7 @@ def bisect(what: What, session: PodSession, claim: Claim) -> Document:
         bad=bad,
         commits=len(commits),
         first_bad=first,
-        title=_title(repo, first) if first else "",
+        title=title_of(repo.commit_object(first)) if first else "",
         why=why or (f"{len(left)} commits cannot be told from each other" if not first else ""),
         left=left,
         probes=[*ends, *search.probes],
@@ -139,11 +145,6 @@ class _ByVerdict:
     session: PodSession
     claim: Claim
     runs: int = 0
-
-    def told(self, commit: str) -> Probe:
-        found = self.of(commit)
-        self.session.progress.say(f"{commit[:7]} is {found['answer']}: {found['why']}")
-        return found
 
     def of(self, commit: str) -> Probe:
         """Evidence that cannot be trusted, and a failure of the infrastructure, get another try."""
@@ -182,11 +183,6 @@ class _BySpeed:
     slower: float
     runs: int = 0
     rows: frozenset[Identity] | None = None
-
-    def told(self, commit: str) -> Probe:
-        found = self.of(commit)
-        self.session.progress.say(f"{commit[:7]} is {found['answer']}: {found['why']}")
-        return found
 
     def of(self, commit: str) -> Probe:
         """More blocks are tried where the first ones do not tell, or did not come about."""
@@ -235,8 +231,3 @@ def _answer(status: Status) -> Answer:
 
 def _why(stage: StageResult) -> str:
     return f"{stage.status}: {stage.reason}" if stage.reason else stage.status
-
-
-def _title(repo: Repository, commit: str) -> str:
-    message = repo.commit_object(commit).partition(b"\n\n")[2]
-    return plain(message.strip().partition(b"\n")[0].decode(errors="replace"))

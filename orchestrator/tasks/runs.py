@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from orchestrator.errors import InputError
+from orchestrator.git.repository import title_of
 from orchestrator.plan.limits import duration
 from orchestrator.pod.session import PodSession
 from orchestrator.shared.answers import RunState, RunSummary
@@ -127,7 +128,7 @@ def _read(directory: RunDirectory) -> Run:
         "date": _date(directory.path.name),
         "pod": plan["pod"],
         "commit": plan["commit"],
-        "title": _title(plan),
+        "title": title_of(base64.b64decode(plan["commit_object"])),
         "runbook": _what(plan),
         "state": settled.get("state", "running"),
         "verdict": settled.get("verdict"),
@@ -143,12 +144,6 @@ def _what(plan: Mapping[str, Any]) -> str:
         return f"compare: {plan['comparison']['a'][:7]} with {plan['comparison']['b'][:7]}"
     argv = plan["stages"][0]["argv"] if is_command(plan) else []
     return f"command: {plain(' '.join(argv))}" if argv else str(plan["runbook"]["name"])
-
-
-def _title(plan: Mapping[str, Any]) -> str:
-    """The first line of the commit's message."""
-    message = base64.b64decode(plan["commit_object"]).partition(b"\n\n")[2]
-    return plain(message.strip().partition(b"\n")[0].decode(errors="replace"))
 
 
 def _seconds(journal: Path) -> float | None:

@@ -54,10 +54,14 @@ def lost(case: Case) -> Optional[str]:
         meant = entry["code"] in allowed.get(entry["program"], ()) or _means_nothing(entry)
         may_break = entry["how"] in ("member", "child", "substituted") and entry["code"] in _BROKEN_PIPE
         if not meant and not (may_break and _broke_a_pipe(case)):
-            place = f" ({entry['file']} line {entry['line']})" if entry["file"] else ""
             ended = "failed" if entry["how"] == "call" else f"returned {entry['code']}"
-            return f"{entry['command']} {ended}, {_HOW.get(entry['how'], entry['how'])}{place}"
+            return f"{entry['command']} {ended}, {_HOW.get(entry['how'], entry['how'])}{place_of(entry)}"
     return None
+
+
+def place_of(entry: LostExitCode) -> str:
+    """Where it was lost, to be appended to a sentence; blank where nobody can tell."""
+    return f" ({entry['file']} line {entry['line']})" if entry["file"] else ""
 
 
 def _broke_a_pipe(case: Case) -> bool:

@@ -85,14 +85,14 @@ def test_what_bootstrap_and_prune_show_is_for_people(project: Project) -> None:
     made = project.run("bootstrap", "--pod", "local", "--runbook", "tiny")
     key = project.run("bootstrap", "--pod", "local", "--runbook", "tiny", "--json").json["key"]
     assert made.stdout.startswith(f"environment {key}: Python 3.") and "has part 1.5, tool 1.0\n" in made.stdout
-    kept = project.run("prune", "--pod", "local", "--keep", "0")
+    kept = project.here("prune", "--pod", "local", "--keep", "0")
     assert f"kept: environment {key}, " in kept.stdout and ": a laptop is about to use it" in kept.stdout
     assert "nothing was removed" in kept.stdout
     for hold in (project.root.parent / "workdir" / "holds").iterdir():
         hold.unlink()  # as time does
-    planned = project.run("prune", "--pod", "local", "--older-than", "7d", "--dry-run", "--json").json
+    planned = project.here("prune", "--pod", "local", "--older-than", "7d", "--dry-run", "--json").json
     assert "environment" not in {item["kind"] for item in planned["removed"]} and planned["dry_run"]
-    gone = project.run("prune", "--pod", "local", "--keep", "0")
+    gone = project.here("prune", "--pod", "local", "--keep", "0")
     assert "removed: 1 environment, " in gone.stdout and "the workdir took " in gone.stdout
     for outcome in (made, kept, gone):
         assert outcome.exit_code == 0 and "{" not in outcome.stdout
@@ -110,7 +110,7 @@ def test_neither_a_rebuild_nor_prune_moves_it_from_under_a_run(project: Project,
     while sum(path.stat().st_size > 0 for path in runs.glob("*/stages/use/stdout")) < 2:
         assert time.monotonic() < end and running.poll() is None
         time.sleep(0.05)
-    kept = project.run("prune", "--pod", "local", "--keep", "0", "--json").json["kept"]
+    kept = project.here("prune", "--pod", "local", "--keep", "0", "--json").json["kept"]
     assert {item["name"]: item["in_use"] for item in kept if item["kind"] == "environment"} == {
         environment["key"]: "a run uses it"
     }
@@ -124,5 +124,5 @@ def test_neither_a_rebuild_nor_prune_moves_it_from_under_a_run(project: Project,
     stdout, _ = running.communicate(timeout=90)
     assert json.loads(stdout)["verdict"] == "failed", "its environment was changed while it ran"
     assert "it is rebuilt" in validate(project)[1]
-    gone = project.run("prune", "--pod", "local", "--keep", "0", "--json").json["removed"]
+    gone = project.here("prune", "--pod", "local", "--keep", "0", "--json").json["removed"]
     assert [item["name"] for item in gone if item["kind"] == "environment"] == [environment["key"]]

@@ -110,11 +110,11 @@ def words(text: str) -> str:
 
 def test_every_cause_is_seen_wherever_one_looks(project: Project, outcome: Outcome) -> None:
     assert outcome.exit_code == 1
-    report = project.run("report", "--markdown").stdout
+    report = project.here("report", "--markdown").stdout
     for cause in CAUSES:
         assert cause in words(outcome.stdout), outcome.stdout
         assert cause in words(report), report
-    for text in (outcome.stdout, outcome.stderr, report, project.run("report", "--json").stdout):
+    for text in (outcome.stdout, outcome.stderr, report, project.here("report", "--json").stdout):
         assert "tok-secret-1" not in text
     assert "API_TOKEN='***API_TOKEN***'" in report and "| 1024 | 106.3 |" in report
     assert "In all rows: device = H200" in report
@@ -128,7 +128,7 @@ def test_every_cause_is_seen_wherever_one_looks(project: Project, outcome: Outco
 
 
 def test_the_result_has_it_in_fields(project: Project, outcome: Outcome) -> None:
-    result = project.run("report", "--json").json
+    result = project.here("report", "--json").json
     stages: dict[str, Any] = {stage["name"]: stage for stage in result["stages"]}
     failures = {failure["id"].rpartition("::")[2]: failure for failure in stages["five"]["failures"]}
     assert failures["test_helper"] == {

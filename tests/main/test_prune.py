@@ -134,7 +134,7 @@ def test_a_launch_says_what_its_limit_removed(project: Project) -> None:
         outcome = project.validate("--runbook", "bare")
         assert outcome.exit_code == 0, outcome.stderr
         assert ("max_disk is 11.0 MiB" in outcome.stderr) == (n == 2), outcome.stderr
-    nothing = project.run("prune", "--pod", "local")
+    nothing = project.here("prune", "--pod", "local")
     assert nothing.exit_code == 0 and "the workdir took " in nothing.stdout, "without limits, max_disk is kept"
 
 
@@ -158,17 +158,17 @@ def test_a_full_pod_that_cannot_take_the_agent_is_looked_at_fetched_from_and_pru
                 pass
         advice = {
             check["name"]: check["advice"]
-            for check in json.loads(project.run("doctor", "--pod", "local", "--json").stdout)
+            for check in json.loads(project.here("doctor", "--pod", "local", "--json").stdout)
         }
         freed = re.match(r"nsa-pod prune --pod local --keep 1 frees (\S+ MiB); or free some", advice["disk"])
         assert freed, advice
-        assert project.run("fetch", "--pod", "local", "--json").json["verdict"] == "passed"
-        pruned = project.run("prune", "--pod", "local", "--keep", "1")
+        assert project.here("fetch", "--pod", "local", "--json").json["verdict"] == "passed"
+        pruned = project.here("prune", "--pod", "local", "--keep", "1")
         assert pruned.exit_code == 0 and f"the disk has {freed[1]} free" in pruned.stdout, (pruned, advice)
         assert project.validate("--runbook", "bare").exit_code == 0
-        project.run("prune", "--pod", "local", "--keep", "1")
+        project.here("prune", "--pod", "local", "--keep", "1")
         (small / "fill").write_bytes(bytes((small / "fill").stat().st_size + shutil.disk_usage(small).free - 8192))
-        checks = json.loads(project.run("doctor", "--pod", "local", "--json").stdout)
+        checks = json.loads(project.here("doctor", "--pod", "local", "--json").stdout)
         assert any("nsa-pod has nothing there that could go" in check["advice"] for check in checks), checks
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)

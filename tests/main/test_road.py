@@ -52,14 +52,6 @@ def test_an_older_commit_is_run_as_it_was(any_project: Project) -> None:
     assert "test_old" in junit.read_text()
 
 
-def test_an_uncommitted_change_is_not_shipped_and_is_said(project: Project) -> None:
-    project.commit(FILES)
-    project.write({"tests/test_it.py": "def test_it(): assert False\n"})
-    outcome = project.validate("--runbook", "r")
-    assert (outcome.exit_code, outcome.json["dirty"]) == (0, True)
-    assert "uncommitted" in outcome.stderr and "tests/test_it.py" in outcome.stderr
-
-
 def test_a_submodule_that_this_clone_does_not_have_is_left_out_and_said(any_project: Project) -> None:
     clean = "assert not subprocess.run(['git', 'status', '--porcelain'], capture_output=True, check=True).stdout\n"
     any_project.commit({**FILES, "tool.py": TOOL + clean})
@@ -71,12 +63,17 @@ def test_a_submodule_that_this_clone_does_not_have_is_left_out_and_said(any_proj
     assert "the submodule libs/sub is not in this clone" in outcome.stderr
 
 
-def test_a_runbook_that_the_commit_does_not_hold_is_said(project: Project) -> None:
+def test_what_the_commit_does_not_hold_is_not_shipped_and_is_said(project: Project) -> None:
+    """A change of a test; a runbook, which the run is judged by."""
     said = "judged by a runbook that the commit does not hold"
     project.commit({**FILES, "runbooks/cpu-smoke.yaml": FILES["runbooks/r.yaml"]})
     assert said not in project.validate("--runbook", "r").json["summary"]
+    project.write({"tests/test_it.py": "def test_it(): assert False\n"})
     project.write({"runbooks/r.yaml": FILES["runbooks/r.yaml"] + "# weaker\n"})
-    assert said in project.validate("--runbook", "r").json["summary"]
+    outcome = project.validate("--runbook", "r")
+    assert (outcome.exit_code, outcome.json["dirty"]) == (0, True)
+    assert said in outcome.json["summary"]
+    assert "uncommitted" in outcome.stderr and "tests/test_it.py" in outcome.stderr
     (project.root / "runbooks/cpu-smoke.yaml").unlink()  # then a packaged one takes its place
     plan = project.here("validate", "--pod", "local", "--json", "--runbook", "cpu-smoke", "--dry-run").json
     assert plan["runbook"]["instead_of"] == "runbooks/cpu-smoke.yaml"
@@ -91,7 +88,7 @@ def test_a_killed_laptop_loses_nothing(any_project: Project) -> None:
         process.send_signal(signal.SIGKILL)
         process.communicate()
         gate.touch()
-    outcome = any_project.run("fetch", "--pod", "p", "--json")
+    outcome = any_project.here("fetch", "--pod", "p", "--json")
     assert (outcome.exit_code, outcome.json["verdict"], outcome.json["state"]) == (0, "passed", "ended"), outcome.stderr
     assert [s["status"] for s in outcome.json["stages"]] == ["passed", "passed", "passed"]
 
@@ -114,21 +111,11 @@ def test_cancel_keeps_what_has_run(project: Project) -> None:
     project.commit({**FILES, "tool.py": "import time\ntime.sleep(100)\n"})
     process = project.popen("validate", "--pod", "local", "--runbook", "r", "--json")
     wait_for(lambda: any("stage_started" in line and '"tool"' in line for line in journal_lines(project)))
-    assert project.run("cancel", "--pod", "local").exit_code == 0
+    assert project.here("cancel", "--pod", "local").exit_code == 0
     stdout, _ = process.communicate(timeout=60)
     result = json.loads(stdout)
     assert (process.returncode, result["verdict"]) == (3, "incomplete")
     assert [s["status"] for s in result["stages"]] == ["passed", "cancelled"]
-
-
-def test_a_second_run_on_a_busy_pod_is_refused_and_the_holder_named(project: Project) -> None:
-    gate = gated_run.commit(project)
-    process = gated_run.validate(project)
-    holder = gated_run.wait_until_waiting(project)
-    second = project.validate("--runbook", "r")
-    gate.touch()
-    assert second.exit_code == 4 and holder in second.json["error"]
-    assert gated_run.finish(process).json["verdict"] == "passed"
 
 
 def test_fetch_never_gives_an_older_green_for_a_launch_that_failed(project: Project) -> None:
@@ -137,10 +124,10 @@ def test_fetch_never_gives_an_older_green_for_a_launch_that_failed(project: Proj
     launch = json.loads((project.home / "runs" / f"{green['run_id']}.json").read_text())
     launch["run_id"] = "29990101-000000-" + commit[:7] + "-00000000"
     (project.home / "runs" / f"{launch['run_id']}.json").write_text(json.dumps(launch))
-    outcome = project.run("fetch", "--pod", "local", "--json")
+    outcome = project.here("fetch", "--pod", "local", "--json")
     assert (outcome.exit_code, outcome.json["verdict"]) == (4, "error")
     assert "does not know it" in outcome.json["error"]
-    assert project.run("fetch", "--pod", "local", "--json", green["run_id"]).json["verdict"] == "passed"
+    assert project.here("fetch", "--pod", "local", "--json", green["run_id"]).json["verdict"] == "passed"
 
 
 def test_report_judges_again_and_believes_no_stored_verdict(project: Project) -> None:

@@ -163,7 +163,7 @@ def test_the_launch_needs_nobody_and_the_values_are_in_memory_only(any_project: 
         process.communicate()
     workdir = any_project.root.parent / "workdir"
     assert holders(workdir, any_project.home) == []
-    outcome = any_project.run("fetch", "--pod", "p", "--json")  # without the secrets: they are not needed any more
+    outcome = any_project.here("fetch", "--pod", "p", "--json")  # without the secrets: they are not needed any more
     assert outcome.exit_code == 0, outcome.stderr
     assert (any_project.root / outcome.json["path"] / "artifacts/said.txt").read_text() == f"{len(TOKEN)}\n"
 

@@ -58,7 +58,7 @@ def name_without_address(sshd: Sshd, folder: Path) -> dict[str, Any]:
 def test_one_sentence_and_exit_code_4(sshd: Sshd, tmp_path: Path, entry: Entry, sentence: str) -> None:
     project = new_project(tmp_path, {"p": {**entry(sshd, tmp_path), "workdir": str(tmp_path / "workdir")}})
     project.commit(FILES)
-    outcome = project.validate("--runbook", "r", pod="p")
+    outcome = project.here("validate", "--pod", "p", "--json", "--runbook", "r")
     assert (outcome.exit_code, outcome.json["verdict"]) == (4, "error"), outcome.stderr
     assert sentence in outcome.json["error"]
     assert "\n" not in outcome.json["error"] and "Traceback" not in outcome.stderr
@@ -103,7 +103,7 @@ def test_a_disk_that_is_full_before_an_environment_is_built_is_said(full_disk: P
     project = new_project(tmp_path, {"local": {**local_pod(tmp_path), "workdir": str(full_disk / "workdir")}})
     needs = FILES["runbooks/r.yaml"].replace("python: system", "extra: [no-such-package]")
     project.commit({**FILES, "runbooks/r.yaml": needs})
-    assert project.run("envs", "--pod", "local").exit_code == 0, "the agent is there"
+    assert project.here("envs", "--pod", "local").exit_code == 0, "the agent is there"
     with contextlib.suppress(OSError), (full_disk / "fill").open("wb", buffering=0) as f:
         while f.write(bytes(4096)):
             pass

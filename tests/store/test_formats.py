@@ -62,7 +62,7 @@ def test_a_run_of_an_older_agent_is_fetched(tmp_path: Path, then: dict[str, Any]
         source = KEPT / name
         on_pod.mkdir(parents=True, exist_ok=True)
         shutil.copytree(source, on_pod / name) if source.is_dir() else shutil.copy(source, on_pod / name)
-    outcome = project.run("fetch", "--pod", "local", "--json", then["run_id"])
+    outcome = project.here("fetch", "--pod", "local", "--json", then["run_id"])
     assert outcome.exit_code == 1, outcome.stderr
     assert known(outcome.json) == known(then)
     home = project.root / outcome.json["path"]

@@ -52,8 +52,8 @@ def test_commands_go_on_beside_a_damaged_record_but_no_older_run_stands_in_for_i
     damaged.write_text("{")
     again = project.validate("--runbook", "r")
     assert (launched.exit_code, again.exit_code) == (0, 0), again.stderr
-    assert project.run("fetch", "--pod", "local", again.json["run_id"]).exit_code == 0
-    newest = project.run("fetch", "--pod", "local")
+    assert project.here("fetch", "--pod", "local", again.json["run_id"]).exit_code == 0
+    newest = project.here("fetch", "--pod", "local")
     assert newest.exit_code == 2 and f"{damaged.name} is damaged" in newest.stderr
     damaged.rename(damaged.with_name("20000101T000000Z-of-an-old-one.json"))
-    assert project.run("fetch", "--pod", "local", "--json").json["run_id"] == again.json["run_id"]
+    assert project.here("fetch", "--pod", "local", "--json").json["run_id"] == again.json["run_id"]

@@ -101,9 +101,9 @@ def test_runs_of_two_pods_stay_apart(project: Project, tmp_path: Path) -> None:
     assert (first["pod"], second["pod"]) == ("a", "b") and first["path"] != second["path"]
     latest = project.root / "artifacts" / "runner" / "latest"
     assert latest.resolve() == (project.root / second["path"]).resolve()
-    assert project.run("fetch", "--pod", "a", "--json").json == first
+    assert project.here("fetch", "--pod", "a", "--json").json == first
     assert latest.resolve() == (project.root / second["path"]).resolve()
     assert (latest.parent / first["commit"] / "latest").resolve() == latest.resolve()
     assert find(project.root / "artifacts", project.root, None).path == latest.resolve()
-    stranger = project.run("fetch", "--pod", "a", "--json", second["run_id"])
+    stranger = project.here("fetch", "--pod", "a", "--json", second["run_id"])
     assert stranger.exit_code == 4 and "knows 0 runs" in stranger.json["error"]

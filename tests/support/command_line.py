@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from pathlib import Path
 
 from orchestrator.__main__ import main
 from orchestrator.pod import bundle
+from tests.support.compiled import content_of
 
-
-def build() -> tuple[bytes, str]:
-    """What `bundle.build` says, of that file."""
-    content = agent.read_bytes()
-    return content, hashlib.sha256(content).hexdigest()
-
-
-agent = Path(sys.argv.pop(1))
-bundle.build = build
+shipped = content_of(Path(sys.argv.pop(1)))
+bundle.build = lambda: shipped
 main()

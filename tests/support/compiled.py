@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import io
 import marshal
@@ -25,6 +26,12 @@ def compiled(agent: bytes) -> bytes:
                 head = importlib.util.MAGIC_NUMBER + _UNCHECKED + importlib.util.source_hash(source)
                 archive.writestr(f"{name}c", head + marshal.dumps(compile(source, name, "exec", dont_inherit=True)))
     return out.getvalue()
+
+
+def content_of(agent: Path) -> tuple[bytes, str]:
+    """What `bundle.build` says where that agent is shipped."""
+    content = agent.read_bytes()
+    return content, hashlib.sha256(content).hexdigest()
 
 
 @cache

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from orchestrator.pod import bundle
 from tests.support import ROOT
 from tests.support.agent_pod import small_python
-from tests.support.compiled import compiled_agent
+from tests.support.compiled import compiled_agent, content_of
 from tests.support.files import write_files
 from tests.support.in_process import command
 
@@ -104,7 +105,9 @@ class Project:
     def here(self, *arguments: str, **extra: str) -> Outcome:
         """As `run`, in this process: for what starts no run, and is soon done."""
         before = os.getcwd()
-        with patch.dict(os.environ, self.environment(**extra), clear=True):
+        shipped = content_of(compiled_agent())
+        environment = patch.dict(os.environ, self.environment(**extra), clear=True)
+        with environment, patch.object(bundle, "build", lambda: shipped):
             os.chdir(self.root)
             try:
                 return Outcome(*command(*arguments))

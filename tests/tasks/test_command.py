@@ -36,7 +36,7 @@ def test_a_command_is_run_recorded_and_has_no_verdict(any_project: Project) -> N
     done = committed.run("run", "p", "--runbook", "r", "--", "python", "-c", CODE)
     assert (done.exit_code, done.stdout) == (7, "hello of the commit\n"), done.stderr
     assert "err\n" in done.stderr and "the command ended with exit code 7" in done.stderr
-    (listed,) = json.loads(committed.run("runs", "--json").stdout)
+    (listed,) = json.loads(committed.here("runs", "--json").stdout)
     assert listed["verdict"] is None and listed["runbook"].startswith("command: python -c import os")
     (kept,) = {path.resolve() for path in (committed.root / "artifacts/runner").glob("*/*/result.json")}
     result = json.loads(kept.read_text())
@@ -53,10 +53,10 @@ def test_no_command_stands_in_for_a_run(committed: Project) -> None:
     assert validated["verdict"] == "passed"
     told = committed.run("run", "--pod", "local", "--runbook", "r", "--json", "--", "true").json
     assert told["run_id"] > validated["run_id"] and told["commit"] == green
-    assert committed.run("fetch", "--pod", "local", "--json").json["run_id"] == validated["run_id"]
-    assert committed.run("report", "--json").json["run_id"] == validated["run_id"]
+    assert committed.here("fetch", "--pod", "local", "--json").json["run_id"] == validated["run_id"]
+    assert committed.here("report", "--json").json["run_id"] == validated["run_id"]
     assert (committed.root / "artifacts/runner/latest").resolve().name == validated["run_id"]
-    named = committed.run("fetch", "--pod", "local", "--json", told["run_id"])
+    named = committed.here("fetch", "--pod", "local", "--json", told["run_id"])
     assert named.exit_code == 0 and "verdict" not in named.json
 
 
@@ -73,6 +73,7 @@ def test_no_command_stands_in_for_a_run(committed: Project) -> None:
     ],
 )
 def test_how_it_ends(committed: Project, arguments: list[str], code: int, sentence: str) -> None:
-    done = committed.run("run", "--runbook", "r", *arguments)
+    begin = committed.here if code == 2 else committed.run
+    done = begin("run", "--runbook", "r", *arguments)
     assert done.exit_code == code and sentence in done.stderr, done.stderr
     assert "no evidence asked" not in done.stderr

@@ -83,7 +83,7 @@ def test_a_slower_commit_is_found_with_the_first_ones_bench_for_both(commits: Pr
     assert json.loads((run / "comparison.json").read_text()) == done.json
     result = json.loads((run / "result.json").read_text())
     assert "verdict" not in result and {stage["status"] for stage in result["stages"]} == {"passed"}
-    (listed,) = json.loads(commits.run("runs", "--json").stdout)
+    (listed,) = json.loads(commits.here("runs", "--json").stdout)
     assert listed["runbook"] == f"compare: {names['fast'][:7]} with {names['slow'][:7]}" and listed["verdict"] is None
     told = "bench: built=4 ms: slower, +5 %"
     kept = RunDirectory(run, done.json["path"])

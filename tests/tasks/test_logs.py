@@ -31,8 +31,8 @@ def test_the_copy_here_is_shown_and_else_the_pods(project: Project, ended: str) 
     assert project.here("logs", "latest", "talks").stdout == "out ***TOKEN***\n"
     assert project.here("logs", ended[:15], "talks", "--stderr").stdout == "err\n"
     shutil.rmtree(project.root / "artifacts")
-    assert project.run("logs", "--pod", "local", ended, "talks", "--stderr").stdout == "err\n"
-    unknown = project.run("logs", "--pod", "local", "2019", "talks")
+    assert project.here("logs", "--pod", "local", ended, "talks", "--stderr").stdout == "err\n"
+    unknown = project.here("logs", "--pod", "local", "2019", "talks")
     assert unknown.exit_code == 4 and "knows 0 runs called 2019" in unknown.stderr
     assert project.here("logs", ended, "talks").exit_code == 2  # nobody knows on which pod
 
@@ -41,7 +41,7 @@ def test_what_cannot_be_shown_is_said(project: Project, ended: str) -> None:
     unknown = project.here("logs", ended, "talk")
     assert unknown.exit_code == 2 and "has no stage 'talk': did you mean talks?" in unknown.stderr
     for _ in range(2):
-        blocked = project.run("logs", "--pod", "local", ended, "absent", "--follow")
+        blocked = project.here("logs", "--pod", "local", ended, "absent", "--follow")
         assert blocked.exit_code == 4 and "did not run: absent.py is not in the commit" in blocked.stderr
         shutil.rmtree(project.root / "artifacts", ignore_errors=True)
 
@@ -52,8 +52,8 @@ def test_a_stage_is_followed_from_another_laptop(project: Project, other: Projec
     clone(project, other)
     going_on = validate(project)
     run_id = wait_until_waiting(project)
-    assert other.run("logs", "--pod", "local", run_id, "first").stdout == "1\n"
-    assert other.run("logs", "--pod", "local", run_id, "waits").stdout == ""
+    assert other.here("logs", "--pod", "local", run_id, "first").stdout == "1\n"
+    assert other.here("logs", "--pod", "local", run_id, "waits").stdout == ""
     following = other.popen("logs", "--pod", "local", run_id, "last", "--follow")
     wait_for(lambda: following.poll() is None)
     gate.touch()

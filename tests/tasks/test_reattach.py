@@ -36,12 +36,12 @@ def test_follow_fetch_and_report_from_another_laptop(project: Project, other: Pr
     result = followed.json
     assert (followed.exit_code, result["verdict"], result["run_id"]) == (0, "passed", run_id), followed.stderr
     assert result["plan_from"] == "pod" and FROM_POD in result["summary"]
-    assert other.run("fetch", "--pod", "local", "--json").json == result
+    assert other.here("fetch", "--pod", "local", "--json").json == result
     assert other.here("report", "--json").json == result
-    own = project.run("fetch", "--pod", "local", "--json").json
+    own = project.here("fetch", "--pod", "local", "--json").json
     assert own["plan_from"] == "laptop" and FROM_POD not in own["summary"]
     elsewhere = project.root.parent / "elsewhere"
-    moved = project.run("fetch", "--pod", "local", "--json", "--artifacts", str(elsewhere)).json
+    moved = project.here("fetch", "--pod", "local", "--json", "--artifacts", str(elsewhere)).json
     assert moved == {**own, "path": str(elsewhere / "runner" / own["commit"] / run_id)}
     assert (elsewhere / "runner" / "latest" / "journal.jsonl").exists()
 
@@ -51,12 +51,12 @@ def test_cancel_from_another_laptop(project: Project, other: Project) -> None:
     clone(project, other)
     first = validate(project)
     run_id = wait_until_waiting(project)
-    assert other.run("cancel", "--pod", "local", "--json", run_id).json == {"cancelled": run_id}
+    assert other.here("cancel", "--pod", "local", "--json", run_id).json == {"cancelled": run_id}
     result = finish(first).json
     assert result["verdict"] == "incomplete" and "it was cancelled by " in result["summary"]
     assert [s["status"] for s in result["stages"]] == ["passed", "cancelled", "not_run"]
     assert "it was cancelled by" in result["stages"][2]["reason"]
-    theirs = other.run("fetch", "--pod", "local", "--json", run_id)
+    theirs = other.here("fetch", "--pod", "local", "--json", run_id)
     assert (theirs.exit_code, theirs.json["verdict"]) == (3, "incomplete")
 
 
@@ -66,12 +66,12 @@ def test_a_run_that_is_named_is_of_the_commit_that_is_named(project: Project) ->
     commit(project).touch()
     (run_id, of) = (finish(validate(project)).json[key] for key in ("run_id", "commit"))
     project.commit({"README.md": "another commit\n"})
-    assert project.run("fetch", "--pod", "local", "--commit", of[:8], "--json", run_id).exit_code == 0
-    other_commit = project.run("fetch", "--pod", "local", "--commit", "HEAD", "--json", run_id)
+    assert project.here("fetch", "--pod", "local", "--commit", of[:8], "--json", run_id).exit_code == 0
+    other_commit = project.here("fetch", "--pod", "local", "--commit", "HEAD", "--json", run_id)
     assert other_commit.exit_code == 4 and f"is of commit {of[:7]}, not of " in other_commit.json["error"]
     with_pod(project, transport="ssh", host="127.0.0.1", port=1)
     for chosen in (["--commit", "no-such"], ["--repo", "/"]):
-        outcome = project.run("fetch", "--pod", "local", "--json", *chosen)
+        outcome = project.here("fetch", "--pod", "local", "--json", *chosen)
         assert outcome.exit_code == 2, outcome.stderr
 
 
@@ -123,7 +123,7 @@ def test_a_plan_that_was_changed_on_the_pod_is_refused(project: Project, other: 
         changed = change(json.loads((directory / "plan.json").read_text()))
         (directory / "plan.json").write_text(json.dumps(changed))
         directory.rename(directory.with_name(changed["run_id"]))
-        outcome = other.run("fetch", "--pod", "local", "--json", changed["run_id"])
+        outcome = other.here("fetch", "--pod", "local", "--json", changed["run_id"])
         assert (outcome.exit_code, outcome.json["verdict"]) == (4, "error") and sentence in outcome.json["error"]
         assert not (other.root / "artifacts").exists() and not list(other.root.parent.rglob("out"))
     launched = project.here("report", "--json", run_id).json

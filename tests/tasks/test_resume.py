@@ -260,7 +260,7 @@ def test_a_run_that_never_began_is_called_so_and_not_chosen(project: Project) ->
     (workdir / "lock").mkdir()
     assert "the agent cannot start" in finish(validate(project)).json["error"]
     (workdir / "lock").rmdir()
-    fetched = project.run("fetch", "--pod", "local", "--json").json
+    fetched = project.here("fetch", "--pod", "local", "--json").json
     assert fetched["run_id"] != lost and fetched["error"].startswith("the run never began: ")
     (project.root.parent / "gate").touch()
     resumed = finish(validate(project, "--resume"))
@@ -280,7 +280,8 @@ def kill_agent(project: Project) -> str:
 def test_resume_from_the_laptop_and_from_another(project: Project, other: Project) -> None:
     gate = commit(project)
     clone(project, other)
-    nothing = finish(validate(project, "--resume"))
+    asked = ("validate", "--pod", "local", "--runbook", "r", "--json")
+    nothing = project.here(*asked, "--resume")
     assert nothing.exit_code == 4 and "there is nothing to resume" in nothing.json["error"]
     first = validate(project)
     run_id = kill_agent(project)
@@ -289,10 +290,10 @@ def test_resume_from_the_laptop_and_from_another(project: Project, other: Projec
     assert f"--resume {run_id}" in lost.json["error"]
 
     project.commit({"README.md": "another tree\n"})
-    another = finish(validate(project, "--resume", run_id))
+    another = project.here(*asked, "--resume", run_id)
     assert another.exit_code == 4 and "whose tree is not that of" in another.json["error"]
     project.write({"runbooks/r.yaml": (project.root / "runbooks" / "r.yaml").read_text() + "# edited\n"})
-    edited = finish(validate(project, "--commit", "HEAD~1", "--resume", run_id))
+    edited = project.here(*asked, "--commit", "HEAD~1", "--resume", run_id)
     assert edited.exit_code == 4 and "another content of the runbook" in edited.json["error"]
 
     gate.touch()
@@ -304,7 +305,7 @@ def test_resume_from_the_laptop_and_from_another(project: Project, other: Projec
     report = (other.root / result["path"] / "report.md").read_text()
     assert "resumed once after its agent died" in report
 
-    fetched = project.run("fetch", "--pod", "local", "--json", run_id).json
+    fetched = project.here("fetch", "--pod", "local", "--json", run_id).json
     assert (fetched["verdict"], fetched["resumed"], fetched["plan_from"]) == ("passed", 1, "laptop")
-    ended = finish(validate(other, "--resume", run_id))
+    ended = other.here(*asked, "--resume", run_id)
     assert ended.exit_code == 4 and "has ended: nsa-pod fetch" in ended.json["error"]

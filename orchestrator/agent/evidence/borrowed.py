@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence
 
-from orchestrator.shared.files import walk
+from orchestrator.shared.files import read_json, walk
 from orchestrator.shared.packed import ERRORS, OPENERS
 from orchestrator.shared.text import count, plain
 from orchestrator.verdict.artifacts import benchmarks, timings
@@ -149,7 +149,7 @@ class Sources:
 
     def _commits_of_others(self) -> FrozenSet[str]:
         """Of the other runs on this pod."""
-        return frozenset(str(plan.get("commit")) for plan in map(_plan_of, self._other_runs()))
+        return frozenset(str(read_json(run / "plan.json").get("commit")) for run in self._other_runs())
 
     def _other_runs(self) -> List[Path]:
         try:
@@ -234,11 +234,3 @@ def _own_commits(text: str) -> Iterator[str]:
         if re.fullmatch(_KEY, name, re.IGNORECASE):
             cells = (row.split(",")[number].strip().strip('"') for row in rows.splitlines() if row.count(",") >= number)
             yield from (cell for cell in cells if _COMMIT.fullmatch(cell))  # a table may be about commits
-
-
-def _plan_of(run: Path) -> Mapping[str, Any]:
-    try:
-        found = json.loads((run / "plan.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

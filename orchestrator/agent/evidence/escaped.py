@@ -10,7 +10,7 @@ from typing import Dict, Iterable, Iterator, List
 from orchestrator.agent.injected.runners.other_runners import RUNNER
 from orchestrator.agent.injected.stage import FILE
 from orchestrator.agent.layout import Layout
-from orchestrator.shared.files import Refused, open_inside, walk
+from orchestrator.shared.files import Refused, open_inside, text_inside, walk
 from orchestrator.shared.text import plain
 from orchestrator.verdict.case import SESSIONS
 
@@ -68,10 +68,5 @@ def _lines_of(places: Layout, stage: str, committed: Iterable[str], wanted: "set
 
 def _any_lines(root: Path, name: str) -> Iterator[str]:
     """The closing lines in a file, however they are quoted or indented there."""
-    try:
-        with open_inside(root, name) as f:
-            text = f.read(_MOST_BYTES).decode("utf-8", "replace")
-    except (OSError, Refused):
-        return
-    for match in _CLOSING.finditer(text):
+    for match in _CLOSING.finditer(text_inside(root, name, _MOST_BYTES)):
         yield plain(match.group())

@@ -26,9 +26,10 @@ from orchestrator.agent.evidence.programs import (
 from orchestrator.agent.evidence.shell import work
 from orchestrator.agent.evidence.shell.record import Failure, ShellRecord
 from orchestrator.agent.evidence.shell.recorder import REPORT
-from orchestrator.shared.files import Refused, open_inside
+from orchestrator.shared.files import text_inside
 from orchestrator.shared.stage_record import LostExitCode
 from orchestrator.shared.text import plain
+from orchestrator.verdict.exit_codes import place_of
 
 _MAX_BYTES = 4 << 20
 _MOST = 1000
@@ -75,11 +76,7 @@ class Seen(NamedTuple):
 
 def read(folder: Path, command: Command, where: Where, children: Iterable[Child], processes: Processes) -> Seen:
     """What the shells of a stage wrote, if its folder has it, and its Pythons told of their `children` and ends."""
-    try:
-        with open_inside(folder, REPORT) as f:
-            text = f.read(_MAX_BYTES).decode("utf-8", "replace")
-    except (OSError, Refused):
-        text = ""
+    text = text_inside(folder, REPORT, _MAX_BYTES)
     record = ShellRecord(text, where.cwd)
     ends = Ends(processes, record, os.getpid(), command.status)
     by_shells = list(_entries(record, ends, where))
@@ -182,8 +179,7 @@ def _entries(record: ShellRecord, ends: Ends, where: Where) -> Iterator[LostExit
 def _taken_as_0(entries: Iterable[LostExitCode], by: str) -> Iterator[str]:
     for entry in entries:
         if entry["how"] == "as 0" and entry["ours"]:
-            place = f" ({entry['file']} line {entry['line']})" if entry["file"] else ""
-            yield f"{entry['command']} returned {entry['code']}, which its {by} takes for 0{place}"
+            yield f"{entry['command']} returned {entry['code']}, which its {by} takes for 0{place_of(entry)}"
 
 
 def _run_by(command: str, by: str) -> str:

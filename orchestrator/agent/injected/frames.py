@@ -12,7 +12,7 @@ _NOBODY_ELSE = 3  # references to a frame's copy of its locals: the frame's, the
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import CodeType, FrameType
+    from types import CodeType, FrameType, TracebackType
     from typing import Any
 
 
@@ -34,14 +34,20 @@ def always_raises(error: BaseException, file: str) -> bool:
     """Whether a function of `file` has raised it by a statement to which it comes whatever happens."""
     import dis
 
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
+    traceback = raised_at(error)
     if traceback is None or traceback.tb_frame.f_code.co_filename != file:
         return False
     before = [i for i in dis.get_instructions(traceback.tb_frame.f_code) if i.offset <= traceback.tb_lasti]
     jumps = (*dis.hasjrel, *dis.hasjabs)
     return before[-1].opname == "RAISE_VARARGS" and not any(i.opcode in jumps for i in before)
+
+
+def raised_at(error: BaseException) -> TracebackType | None:
+    """The innermost frame that it came out of, and where in there."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback
 
 
 def codes_in(code: CodeType) -> list[CodeType]:

@@ -25,7 +25,7 @@ from typing import (
     Union,
 )
 
-from orchestrator.shared.schema import RULES, Error, Location, errors, fields
+from orchestrator.shared.schema import RULES, Error, Location, errors, fields, without_nothing
 from orchestrator.shared.text import plain, wrong_expression
 from orchestrator.verdict.artifacts.cells import (
     Row,
@@ -441,7 +441,7 @@ def wrong(spec: object, at: Location) -> Iterator[Error]:
     if not isinstance(spec, dict):
         yield Error(at, _EXPECTED)
         return
-    given = _given(spec)
+    given = without_nothing(spec)
     unknown = [Error((*at, str(key)), "unknown key", _KEYS) for key in given if key not in _KEYS]
     yield from unknown
     kind = _kind_of(given)
@@ -456,16 +456,11 @@ def wrong(spec: object, at: Location) -> Iterator[Error]:
 
 def make(spec: Mapping[str, Any], allowed: Allowed) -> List[Check]:
     """The checks that a runbook's entry means."""
-    given = _given(spec)
+    given = without_nothing(spec)
     kind = _kind_of(given)
     if kind is None:
         raise Bad(f"cannot be checked: the check {plain(sorted(given), 80)} is unknown")
     return kind.make(given, allowed, "impossible" if given.get("impossible") else "unmet")
-
-
-def _given(spec: Mapping[str, Any]) -> Dict[str, Any]:
-    """Keys that are None are as if absent."""
-    return {key: value for key, value in spec.items() if value is not None}
 
 
 def _kind_of(given: Mapping[str, Any]) -> Optional[_Kind]:

@@ -44,7 +44,7 @@ def test_the_limit_is_kept_without_the_laptop(project: Project) -> None:
     (run_id,) = run_ids(project)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    outcome = project.run("fetch", "--pod", "local", "--json")
+    outcome = project.here("fetch", "--pod", "local", "--json")
     result = outcome.json
     assert (outcome.exit_code, result["verdict"], result["run_id"]) == (3, "incomplete", run_id)
     assert [s["status"] for s in result["stages"]] in (

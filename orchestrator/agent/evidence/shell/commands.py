@@ -89,14 +89,11 @@ def names_variable(text: str, name: str, *, bare: bool = False) -> bool:
 
 def written_by(command: Simple) -> Iterator[str]:
     """The files that a command which only prints, or `touch`, writes, as the script names them."""
+    names: List[str] = []
     if command.name in SAYING:
         found = (re.fullmatch(r"(?:>>?|>\||&>>?)\s*(.+)", word.text) for word in command.redirects)
-        names = [match[1] for match in found if match]
-    elif command.name == "touch":
-        names = [word.text for word in command.words[1:] if not word.text.startswith("-")]
-    else:
-        return
-    if command.name == "tee":
+        names += [match[1] for match in found if match]
+    if command.name in ("touch", "tee"):
         names += [word.text for word in command.words[1:] if not word.text.startswith("-")]
     yield from (name for name in map(_unquoted, names) if not name.startswith(("/dev/", "&")))
 

@@ -299,10 +299,8 @@ class _Way:
         """Of a status that `$?` is, or was."""
         if self._dependents.takes_as_0(reader):
             return "said"
-        if isinstance(reader, Compound):
-            return "tested" if self._dependents.on(reader.bodies) else "said"
-        if isinstance(reader, Simple) and reader.name in QUESTIONS:
-            return "tested" if self._dependents.is_asked(reader) else "said"
+        if isinstance(reader, Compound) or is_question(reader):
+            return self._given_to(reader)
         is_looked_at = any(self._value(substitution) == "tested" for substitution in self._printed_to(reader))
         depends = is_looked_at or self._dependents.on([reader]) or self._dependents.is_told(reader)
         return "tested" if depends else _saying([reader])
@@ -356,12 +354,17 @@ class _Way:
 
     def _value(self, substitution: Substitution) -> Fate:
         """Of a status on which depends what a substitution gives."""
-        holder = substitution.parent
+        return self._given_to(substitution.parent)
+
+    def _given_to(self, holder: Optional[Node]) -> Fate:
+        """Of a status on which depends what the words of a command are."""
+        depends = False
         if isinstance(holder, Compound):
-            return "tested" if self._dependents.on(holder.bodies) else "said"
-        if isinstance(holder, Simple) and holder.name in QUESTIONS:
-            return "tested" if self._dependents.is_asked(holder) else "said"
-        return "tested" if isinstance(holder, Simple) and self._dependents.on([holder]) else "said"
+            depends = self._dependents.on(holder.bodies)
+        elif isinstance(holder, Simple):
+            is_asking = holder.name in QUESTIONS
+            depends = self._dependents.is_asked(holder) if is_asking else self._dependents.on([holder])
+        return "tested" if depends else "said"
 
 
 def only_worded(scripts: Scripts, command: Simple) -> str:

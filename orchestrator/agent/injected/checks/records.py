@@ -10,7 +10,7 @@ import builtins
 import os
 import sys
 
-from ..frames import local
+from ..frames import local, raised_at
 from ..stage import test_around
 from .comparisons import is_list_of_truths, why_wide
 from .due import Due
@@ -319,11 +319,9 @@ class Checks:
 
         A handler that `keeps_it` may stand for `pytest.raises`: then only what the tests' files raise themselves is.
         """
-        traceback = error.__traceback__
+        traceback = raised_at(error)
         if traceback is None:
             return False
-        while traceback.tb_next is not None:
-            traceback = traceback.tb_next
         frame = traceback.tb_frame
         module = str(frame.f_globals.get("__name__", ""))
         if any(module == name or module.startswith(name + ".") for name in _COMPARING):

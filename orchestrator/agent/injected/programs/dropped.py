@@ -14,7 +14,7 @@ import os
 import sys
 
 from ..files import read
-from ..frames import is_of
+from ..frames import is_of, raised_at
 from ..hooks import compile_by, tell, watch
 from ..processes.inner import CHECKING
 from ..stage import test_around
@@ -159,9 +159,7 @@ class Programs:
 
     def _is_assertion(self, error: BaseException | None) -> bool:
         """Whether it is of the tree."""
-        traceback = error.__traceback__ if isinstance(error, AssertionError) else None
-        while traceback is not None and traceback.tb_next is not None:
-            traceback = traceback.tb_next
+        traceback = raised_at(error) if isinstance(error, AssertionError) else None
         return traceback is not None and os.path.realpath(traceback.tb_frame.f_code.co_filename).startswith(self._tree)
 
     def lets_out(self, file: str, line: int) -> None:

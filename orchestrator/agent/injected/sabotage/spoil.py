@@ -301,6 +301,11 @@ def _spoil_where_changed(now: Any, then: Any) -> bool | None:
         return False
 
 
+def _changed(now: Any, then: Any) -> Any:
+    """Which elements are others; two that are no number are the same."""
+    return (now != then) & ~((now != now) & (then != then))
+
+
 def _spoil_list(now: list[Any], then: list[Any]) -> bool:
     same = len(now) == len(then) and all(a is b for a, b in zip(now, then))
     wrong = now if same else spoiled(list(now))
@@ -315,7 +320,7 @@ def _spoil_array(now: Any, then: Any) -> bool:
 
     if now.dtype.kind not in "fiucb":
         return False
-    changed = (now != then) & ~((now != now) & (then != then))
+    changed = _changed(now, then)
     if not changed.any():
         return False
     with np.errstate(all="ignore"):
@@ -328,7 +333,7 @@ def _spoil_tensor(now: Any, then: Any) -> bool | None:
 
     x = now.data  # not its graph's business, which knows nothing of what a kernel writes either
     with torch.no_grad():
-        changed = (x != then) & ~((x != x) & (then != then))
+        changed = _changed(x, then)
         if x.dtype == torch.bool:
             wrong = ~x
         elif x.is_floating_point() or x.is_complex():
