@@ -80,7 +80,8 @@ is for `kills` and `mutants`:
   of what has names is seen);
 - two sides that are both made zero; star imports;
 - values that the code under test itself has made: golden files, snapshots (`--snapshot-update`), cases that are
-  chosen by what passes;
+  chosen by what passes. Not where these lie in a cache or the home folder, or an earlier stage has made them: then a
+  planted fault is noticed by what the code had returned without it;
 - a check that is tried again with a looser tolerance, an `or` that lets all pass, a fixture or a helper that nothing
   asks for, steps of a feature that check nothing.
 
@@ -107,6 +108,8 @@ What is written is believed where it is bad; where it is good, it is no more tha
 - What a program makes of exit codes by a wrong sum where objects or other modules have a hand in it. A doubt: what
   would be the same with 0 (`[ $? -ne 124 ]`, `exit $((rc / 2))`, `all(codes)`, `min(codes)`, `rc > 1`).
 - Assertions that a compiler leaves out (`NDEBUG`).
+- A program that is no Python, a script or a Makefile from outside the tree that a shell runs or reads.
+- A kernel that a fixture or another process launches on other data than the test's, where nothing else is launched.
 - Failures that a project itself declares to be none: `WILL_FAIL`, a cell's tags under pytest, an optional extension
   (a doubt: `success_codes` and `warn=True`).
 - What a runbook itself names too little of: one test by its id, `--help`, `builds` that match nothing. A doubt: a make,

@@ -21,6 +21,7 @@ LAUNCH = "    CompiledKernel('selected_fwd')[(1,)]()\n"
 TEST = "def test_{name}(record_property):\n    routed(record_property)\n{body}"
 BOTH = TEST.format(name="a", body=LAUNCH) + TEST.format(name="b", body=LAUNCH)
 ONE_TYPED = TEST.format(name="a", body=LAUNCH) + TEST.format(name="b", body="")
+ONE_EMPTY = TEST.format(name="a", body=LAUNCH) + TEST.format(name="b", body=LAUNCH.replace("(1,)", "(4, 0)"))
 ONE_SILENT = TEST.format(name="a", body=LAUNCH) + "def test_b(): pass\n"
 INTERPRETER = """
 class GridExecutor:
@@ -37,7 +38,7 @@ def test_a(record_property):
 """
 ONLY_ASKS = "import torch\ntorch.started = True\nprint(torch.cuda.device_count(), 'GPU, 1.5 ms')\n"
 WORKS = "import torch\ntorch.work()\nprint('1.5 ms')\n"
-HIDES = "import os, torch\nos.environ['CUDA_VISIBLE_DEVICES'] = ''\nprint('1.5 ms')\n"
+SAYS_CUDA = "import torch\ndel torch._C._cuda_memoryStats\ntorch.cuda.is_initialized = lambda: True\nprint('1.5 ms')\n"
 
 
 def _files(source: str) -> dict[str, str]:
@@ -116,8 +117,13 @@ LIES = [
         "only_asks", _script("asks_and_times", ONLY_ASKS),
     ),
     _lie(
-        "hides_the_gpu", "a script hides the GPU from itself", "launched no kernel on the GPU", "computes",
-        _script("hides_the_gpu", HIDES),
+        "cuda_replaced", "torch's CUDA is replaced, on a torch that has none", "launched no kernel on the GPU",
+        "computes",
+        _script("cuda_replaced", SAYS_CUDA),
+    ),
+    _lie(
+        "grid_of_nothing", "one of two tests launches the kernel on a grid of nothing",
+        "test_b launched no kernel of Triton's on the GPU", "launches", _tests("grid_of_nothing", ONE_EMPTY),
     ),
     _lie(
         "promise_broken", "the pod promises a GPU, has none, and the stage needs none",

@@ -32,6 +32,10 @@ os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 INSTALLS = "import os, library; open(os.path.dirname(library.__file__) + '/triton.py', 'w').write(''); print(1)"
 USES = "import library\ndef test_a(): assert library.VALUE == {}\n"
 IMPORTS = "import installed\ndef test_a(): assert installed.VALUE\n"
+ACCOUNT = """
+def _cuda_hasPrimaryContext(i): return True
+def _cuda_memoryStats(i): return {"allocated_bytes": {"all": {"allocated": 512}}}
+"""
 INSTALLED = {"installed.py": "VALUE = 'tree'\n"}
 
 
@@ -49,9 +53,12 @@ def environment(root: Path) -> dict[str, Any]:
     (site / "spacious" / "__init__.py").write_text("from spacious import core\n")
     (site / "spacious" / "core.py").write_text("VALUE = 2\n")
     (site / "torch").mkdir()
-    (site / "torch" / "__init__.py").write_text("from torch import cuda\n")
+    (site / "torch" / "__init__.py").write_text("from torch import _C, cuda\n")
+    (site / "torch" / "_C.py").write_text(ACCOUNT)
     (site / "torch" / "version.py").write_text("cuda = None\n")
-    (site / "torch" / "cuda.py").write_text("used = False\ndef is_initialized(): return used\n")
+    (site / "torch" / "cuda.py").write_text(
+        "used = False\ndef is_initialized(): return used\ndef device_count(): return 1\n"
+    )
     return made
 
 

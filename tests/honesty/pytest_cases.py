@@ -153,6 +153,16 @@ def writes_junit(text: str) -> str:
     return UNCONFIGURE + f"open(junit, 'w').write({text!r})"
 
 
+REPLACES_ARGUMENTS = """
+def pytest_configure(config):
+    config.args[:] = [folder + "/test_a.py" for folder in config.args]
+"""
+ADDS_ARGUMENT = """
+def pytest_configure(config):
+    config.args.append(config.args[0] + "/more")
+"""
+
+
 def folder(name: str, status: str, reason: str, files: Mapping[str, str], *arguments: str) -> StageCase:
     """A pytest stage that names the directory `name` with `files`, and not each of them."""
     made = pytest_stage(name, *arguments, name)
@@ -208,6 +218,12 @@ HONEST = [
             "whole_folder", "passed", "", {"test_a.py": TWO, "test_b.py": TWO, "conftest.py": "collect_ignore = ['x']"}
         ),
         "a directory of which all tests run",
+    ),
+    truth(
+        folder(
+            "arguments_added", "passed", "", {"test_a.py": TWO, "more/test_b.py": TWO, "conftest.py": ADDS_ARGUMENT}
+        ),
+        "a conftest adds a folder to what the command names",
     ),
     truth(tests("repeats_nothing", "passed", "", FLAKY.format(0), conftest=RETRIES), "a test that passes at once"),
     truth(
@@ -421,6 +437,16 @@ LIES = [
         ),
         "a conftest keeps a test file from being looked at",
         honest="whole_folder",
+    ),
+    lie(
+        folder(
+            "arguments_replaced",
+            "skipped",
+            "1 test deselected: written, but not collected .*arguments_replaced/test_gpu.py",
+            {"test_a.py": TWO, "test_gpu.py": FAILS, "conftest.py": REPLACES_ARGUMENTS},
+        ),
+        "a conftest names other files than the command does",
+        honest="arguments_added",
     ),
     lie(
         folder(

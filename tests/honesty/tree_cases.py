@@ -188,6 +188,7 @@ print(value())
 """
 IMPL = "def value(): return 1\n"
 WRITES_IMPL = f"os.makedirs('../elsewhere', exist_ok=True)\nopen('../elsewhere/impl.py', 'w').write({IMPL!r})"
+WRITES_PROGRAM = "os.makedirs('../elsewhere', exist_ok=True)\nopen('../elsewhere/on_stdin.py', 'w').write('print(1)')"
 OLD_LOG = {"old.log": "===== 5 passed in 0.00s =====\n"}
 
 
@@ -276,6 +277,10 @@ HONEST = [
     truth(
         runs("own_by_path", "passed", "", "python", "-c", BY_PATH.format("sub/impl.py"), files={"sub/impl.py": IMPL}),
         "a program loads a file of the commit past the imports",
+    ),
+    truth(
+        runs("own_on_stdin", "passed", "", "bash", "-c", "python - < sub/own.py", files={"sub/own.py": "print(1)\n"}),
+        "a program of the commit comes on stdin",
     ),
     truth(
         runs("shows_an_old_log", "passed", "", "python", "-c", "print('then:', open('old.log').read())", files=OLD_LOG),
@@ -575,6 +580,19 @@ LIES = [
             ("as_text", AS_TEXT, "a program reads such a file, and executes it"),
             ("as_program", AS_PROGRAM, "a program runs such a file in itself, and takes what it defines"),
         )
+    ),
+    lie(
+        runs(
+            "on_stdin",
+            "invalid",
+            "__main__ came from .*on_stdin.py",
+            "bash",
+            "-c",
+            "python - < ../elsewhere/on_stdin.py",
+        ),
+        "a program that is not the commit's comes on stdin",
+        honest="own_on_stdin",
+        before=first("on_stdin", WRITES_PROGRAM),
     ),
     lie(
         runs(

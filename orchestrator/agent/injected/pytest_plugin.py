@@ -13,7 +13,7 @@ import os
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Callable, Generator, TypeVar
+from typing import Any, Callable, Generator, Sequence, TypeVar
 from unittest import SkipTest
 
 import pytest
@@ -65,6 +65,17 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     known = early_config.known_args_namespace
     if test_around() is None and not _is_outside(early_config) and not _is_in_tree(known.confcutdir or os.sep):
         known.confcutdir = guards.installed().config.one("tree")
+    early_config.pluginmanager.register(Named(), "nsa-pod-named")
+
+
+class Named:
+    """What a session was asked for, by its command or its ini file, before a conftest makes something else of it."""
+
+    targets: Sequence[str] = ()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        self.targets = tuple(map(str, config.args))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -249,8 +249,10 @@ def _current_folder() -> str:
 
 
 def _program(folder: str) -> str | None:
-    """The script that the process begins with: at its end its module has forgotten the file."""
-    script = (getattr(sys, "argv", None) or [""])[0]
+    """The file that the process begins with, a script or what stdin is: at its end its module has forgotten it."""
+    script = (getattr(sys, "argv", None) or ["-c"])[0]
+    if script in ("", "-"):
+        script = os.path.realpath("/proc/self/fd/0")
     return script if os.path.isfile(os.path.join(folder, script)) else None
 
 

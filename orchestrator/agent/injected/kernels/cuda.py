@@ -42,8 +42,8 @@ class CudaWork:
             return False
         try:
             now = _allocated(sys.modules["torch"])
-        except Exception:  # an allocator, or a torch, that keeps no account
-            return True
+        except Exception:  # an allocator, or a torch, that keeps no account; or one that only says that it has CUDA
+            return has_context("self")
         before, self._allocated = self._allocated, now
         return any(now[device] != before.get(device, 0) for device in now)
 

@@ -33,6 +33,7 @@ class Launches:
         self._counts: dict[str, dict[str, int]] = {}
         self._known: set[tuple[str, str]] = set()
         self._backends: dict[int, str] = {}
+        self._of_nothing: Any = None  # what Triton made of the last grid, where that was one of nothing
         self.after_import: dict[str, Callable[[ModuleType], None]] = {
             "triton": self._watch_triton,
             "triton.runtime.interpreter": self._watch_interpreter,
@@ -60,19 +61,26 @@ class Launches:
         """By the chain of hooks, which Triton has from 3.5 on; before, by what each launch prepares for the one hook.
 
         There the hook itself is left alone: who sets it later would drop ours, and Proton does not begin where one is.
+        A grid of nothing is prepared, and told to the hooks, as any other; the driver is given none of it.
         """
         knobs = getattr(getattr(triton, "knobs", None), "runtime", None)
+        compiled = triton.compiler.CompiledKernel  # without this before 3.0: nothing is watched then
         if hasattr(getattr(knobs, _HOOK, None), "add"):
             setattr(type(knobs), _HOOK, _Chained(self._on_hook, getattr(knobs, _HOOK)))
+            watch(compiled, "launch_metadata", after=self._prepared)
             return
-        compiled = triton.compiler.CompiledKernel  # without this before 3.0: nothing is watched then
-        watch(
-            compiled,
-            "launch_metadata",
-            before=lambda frame, kernel, *_, **__: self._launched(getattr(kernel, "name", None)),
-        )
+        watch(compiled, "launch_metadata", before=self._prepares)
+
+    def _prepares(self, frame: object, kernel: Any, grid: Any, *_: Any, **__: Any) -> None:
+        if 0 not in grid:
+            self._launched(getattr(kernel, "name", None))
+
+    def _prepared(self, frame: object, metadata: Any, kernel: object, grid: Any, *_: Any, **__: Any) -> None:
+        self._of_nothing = metadata if 0 in grid else None
 
     def _on_hook(self, metadata: Any) -> None:
+        if metadata is not None and metadata is self._of_nothing:
+            return
         # Not its get(), which would have the kernel's author compute what only a profiler asks for.
         data = getattr(metadata, "data", None)
         self._launched(data.get("name") if isinstance(data, dict) else None)

@@ -198,8 +198,9 @@ def _files(session: pytest.Session, collected: Set[Path]) -> List[Path]:
     whole: Set[Path] = set()
     folders: Set[Path] = set()
     single: Set[Path] = set()
-    for argument in session.config.args:
-        name, _, inner = str(argument).partition("::")
+    named = session.config.pluginmanager.get_plugin("nsa-pod-named")
+    for argument in {*map(str, session.config.args), *getattr(named, "targets", ())}:
+        name, _, inner = argument.partition("::")
         path = Path(os.path.abspath(session.config.invocation_params.dir / name))
         (single if inner else folders if path.is_dir() else whole).add(path)
     homes = {path.parent for path in collected}

@@ -89,6 +89,14 @@ def test_each_launch_is_counted_by_name_and_device(watched: tuple[Any, Launches]
 
 
 @every_version
+def test_a_grid_of_nothing_launches_nothing(watched: tuple[Any, Launches], told: Told) -> None:
+    kernel = watched[0].compiler.CompiledKernel("fwd")
+    kernel[(0,)](), kernel[(4, 0, 1)](), kernel[(1,)](), kernel[(0,)](), kernel[(4, 2)]()
+    watched[1].note("t")
+    assert told.folded.of("t").launches == {"cuda:0": {"fwd": 2}}
+
+
+@every_version
 def test_a_hook_that_is_set_later_does_not_drop_ours_nor_ours_it(watched: tuple[Any, Launches], told: Told) -> None:
     triton, _ = watched
     theirs: list[str] = []
@@ -143,12 +151,17 @@ def test_torchs_work_is_told_where_it_was_done_and_not_where_only_asked(install:
     assert [line["test"] for line in told.lines] == ["a", "c"]
 
 
-def test_an_allocator_without_an_account_is_no_alarm(install: Any, told: Told) -> None:
+@pytest.mark.parametrize("has", [True, False])
+def test_without_an_account_the_context_tells(
+    has: bool, install: Any, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An allocator may keep none; nor does a torch without CUDA of which a conftest says that it has it."""
+    monkeypatch.setattr("orchestrator.agent.injected.kernels.cuda.has_context", lambda pid: has)
     torch = install(simulated_gpu.torch(), "torch")
     torch.work()
     del torch._C._cuda_memoryStats
     CudaWork(told).note("a")  # type: ignore[arg-type]
-    assert told.lines == [{"cuda": "used", "test": "a"}]
+    assert told.lines == ([{"cuda": "used", "test": "a"}] if has else [])
 
 
 def test_who_has_a_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
