@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..stage import Config, Notes
 
 _SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "ksh93", "mksh", "fish", "csh", "tcsh", "ash", "busybox")
-_ONE_COMMAND = frozenset(";|&\n")  # which it has none of
+_GOES_ON = r"[;|\n]|(?<![&>])&(?![&>])"  # not `a && b`, nor `2>&1`
 _INTERRUPTED = 130
 _NO_FAILURES = (BrokenPipeError, EOFError, StopIteration)  # an end of what is read or written
 _CUTS_OFF, _IN_ALARM = "_nsa_pod_cuts_off", "_nsa_pod_in_alarm"
@@ -200,12 +200,14 @@ class End:
             return
 
     def _is_of_stage(self, shell: int) -> bool:
-        """Whether a shell runs several commands that it was given, or a script of the stage; the system's are its."""
+        """Whether a shell may go on after a failure, or runs a script of the stage; the system's are its."""
         with open(f"/proc/{shell}/cmdline", "rb") as f:
             arguments = [os.fsdecode(word) for word in f.read().split(b"\0")[1:]]
         first = next((word for word in arguments if word and not word.startswith(("-", "+"))), "")
         if "-c" in arguments:
-            return not _ONE_COMMAND.isdisjoint(first)
+            import re
+
+            return re.search(_GOES_ON, first) is not None
         return not os.path.isabs(first) or first.startswith(self._folders)
 
 
