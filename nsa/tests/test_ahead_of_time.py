@@ -118,6 +118,37 @@ def test_products_of_the_gluon_kernels_are_under_way_together(
     assert waits <= most
 
 
+def test_the_key_of_a_compiled_kernel_does_not_depend_on_what_was_launched_before() -> None:
+    """Else what one process compiled, another whose first call was of another operation compiles again."""
+    code = """
+from importlib import import_module
+from pkgutil import walk_packages
+import nsa.kernels
+from nsa.kernels.common.launch import Launched, hash_callees_first
+from triton.runtime.jit import JITFunction
+
+found = [x for m in walk_packages(nsa.kernels.__path__, "nsa.kernels.") for x in vars(import_module(m.name)).values()]
+launched = list({id(x): x.kernel for x in found if isinstance(x, Launched)}.values())
+functions = [*launched, *(x for x in found if isinstance(x, JITFunction))]
+
+def keys(kernels):
+    for function in functions:
+        function.hash, function.used_global_vals = None, {}
+    for kernel in kernels:
+        hash_callees_first(kernel)
+    return {kernel.cache_key for kernel in launched}
+
+one, other = keys(launched), keys(launched[::-1])
+print(len(launched), len(one), len(one - other))
+"""
+    environment = {**os.environ, "TRITON_INTERPRET": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    kernels, keys, others = map(int, done.stdout.split())
+    assert kernels == keys > 40
+    assert not others
+
+
 def test_no_kernel_chains_operators() -> None:
     """Triton before 3.3 compiles no `a and b and c`; on all versions that are not installed here nothing else tells."""
     for path in Path(lookup.__file__).parents[1].rglob("*.py"):

@@ -32,10 +32,17 @@ class Launched:
 
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
+        self._hashed = not isinstance(kernel, JITFunction)
         self.repeats = REPEATS and isinstance(kernel, JITFunction)  # not where it is interpreted
 
     def of(self, arguments: Sequence[Any]) -> Any:
         """The kernel of `triton.jit` that takes these arguments."""
+        if not self._hashed:
+            hash_callees_first(self.kernel)
+            self._hashed = True
+        return self._form(arguments)
+
+    def _form(self, arguments: Sequence[Any]) -> Any:
         return self.kernel
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
@@ -59,7 +66,7 @@ class LaunchedInTwoForms(Launched):
             self._aligned = [x.num for x in given if not x.do_not_specialize]
             self._anywhere = JITFunction(kernel.fn, do_not_specialize=[x.name for x in given])
 
-    def of(self, arguments: Sequence[Any]) -> Any:
+    def _form(self, arguments: Sequence[Any]) -> Any:
         return self.kernel if all(_is_aligned(arguments[at]) for at in self._aligned) else self._anywhere
 
 
@@ -67,6 +74,19 @@ def _is_aligned(x: Any) -> bool:
     """Of what is neither a tensor nor a stride nothing is asked."""
     number = x.data_ptr() if isinstance(x, Tensor) else x if isinstance(x, int) else 0
     return number % ALIGNMENT == 0
+
+
+def hash_callees_first(function: Any) -> None:
+    """Let Triton hash the functions that one calls before itself, whose key on disk they are part of.
+
+    `cache_key` takes up a callee's global constants before it hashes the callee (seen in 3.6 and 3.7): without this, a
+    key depends on what was launched earlier, and a process compiles again what another has compiled.
+    """
+    for name in function.fn.__code__.co_names:
+        called = function.fn.__globals__.get(name)
+        if isinstance(called, JITFunction):
+            hash_callees_first(called)
+    _ = function.cache_key
 
 
 def _launch(kernel: Launched, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> Any:
