@@ -7,6 +7,7 @@ import io
 import sys
 import zipfile
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,21 @@ STOREYS = (
     ("cli",),
     ("__main__",),
 )
+# Of the agent, by the same rule.
+AGENT = "agent/"
+AGENT_STOREYS = (
+    ("holds", "injected", "layout", "offered"),
+    ("host",),
+    ("lock",),
+    ("runs",),
+    ("git",),
+    ("env",),
+    ("evidence", "probe", "tidy"),
+    ("run",),
+    ("serve", "supplied"),
+    ("commands",),
+    ("__main__",),
+)
 # Of what enters a stage's processes, by the same rule; the modules that enter, `guard` and the plugin, may use all.
 INJECTED = "agent/injected/"
 INJECTED_STOREYS = (
@@ -50,7 +66,13 @@ INJECTED_STOREYS = (
     ("kernels", "programs", "runners"),
     ("sabotage",),
 )
-LEVEL = {room: level for level, rooms in enumerate(STOREYS) for room in rooms}
+
+
+def levels(storeys: tuple[tuple[str, ...], ...]) -> dict[str, int]:
+    return {room: level for level, rooms in enumerate(storeys) for room in rooms}
+
+
+LEVEL, AGENT_LEVEL, INJECTED_LEVEL = levels(STOREYS), levels(AGENT_STOREYS), levels(INJECTED_STOREYS)
 ON_THE_POD = set(bundle.SHIPPED)
 # Files that run in Pythons of their own: they know nothing of the package that they came in.
 LONERS = {"agent/env/verify.py", "agent/env/triton_kernel.py"}
@@ -76,7 +98,8 @@ def imports(module: str) -> Iterator[tuple[str, ...]]:
                 continue
             assert node.level == 0, f"{module}: relative imports hide which room is entered"
             name = tuple((node.module or "").split("."))
-            yield from ((*name, alias.name) for alias in node.names) if name == ("orchestrator",) else (name,)
+            holds_rooms = name in (("orchestrator",), ("orchestrator", "agent"))
+            yield from ((*name, alias.name) for alias in node.names) if holds_rooms else (name,)
 
 
 def room(module: str) -> str:
@@ -96,6 +119,14 @@ def test_imports_lead_down(module: str) -> None:
             assert here in ON_THE_POD or parts[1] != "agent", f"{module} of the laptop reaches into the agent"
 
 
+@pytest.mark.parametrize("module", [module for module in MODULES if room(module) == "agent"])
+def test_imports_of_the_agent_lead_down(module: str) -> None:
+    here = room(module.removeprefix(AGENT))
+    assert here in AGENT_LEVEL or here == "__init__"
+    entered = {parts[2] for parts in imports(module) if parts[:2] == ("orchestrator", "agent") and parts[2:]} - {here}
+    assert all(AGENT_LEVEL[room] < AGENT_LEVEL[here] for room in entered), entered
+
+
 def inner_imports(module: str) -> Iterator[str]:
     """What a `module` that is injected enters of its package, by relative imports alone: it has another name there."""
     to_the_top = module.removeprefix(INJECTED).count("/") + 1
@@ -106,10 +137,29 @@ def inner_imports(module: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("module", [module for module in MODULES if module.startswith(INJECTED)])
 def test_imports_of_what_is_injected_lead_down(module: str) -> None:
-    level = {room: level for level, rooms in enumerate(INJECTED_STOREYS) for room in rooms}
     here, top = room(module.removeprefix(INJECTED)), len(INJECTED_STOREYS)
-    assert here in level or here in ("__init__", "guard", "pytest_plugin")
-    assert all(level.get(entered, top) < level.get(here, top + 1) for entered in inner_imports(module))
+    assert here in INJECTED_LEVEL or here in ("__init__", "guard", "pytest_plugin")
+    assert all(
+        INJECTED_LEVEL.get(entered, top) < INJECTED_LEVEL.get(here, top + 1) for entered in inner_imports(module)
+    )
+
+
+def test_no_module_waits_for_itself() -> None:
+    TopologicalSorter({module: set(loaded_by(module)) for module in MODULES}).prepare()  # which names a cycle
+
+
+def loaded_by(module: str) -> Iterator[str]:
+    """The modules that the imports of a `module` name, in functions too; not what annotations alone need."""
+    tree = ast.parse((ROOT / module).read_text())
+    guarded = (n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
+    unread = {inner for guard in guarded for inner in ast.walk(guard)}
+    package = ("orchestrator", *Path(module).parent.parts)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node not in unread:
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            name = (*above, *(node.module or "").split(".")) if node.module else above
+            for alias in node.names:
+                yield from files_of((*name, alias.name))[-1:]
 
 
 @pytest.mark.parametrize("module", [module for module in MODULES if room(module) in ON_THE_POD])

@@ -44,7 +44,7 @@ def main(argv: List[str]) -> int:
 
 
 def _probe(argv: List[str]) -> int:
-    from orchestrator.agent.host.probe import probe
+    from orchestrator.agent.probe import probe
 
     parser = _parser("probe")
     parser.add_argument("--workdir", default="~/.nsa-pod")
@@ -146,7 +146,7 @@ def _log(argv: List[str]) -> int:
 
 def _follow(path: Path, offset: int, limit: int, hold: Hold) -> int:
     """Write the journal from `offset` as it grows, until its agent is gone and all of it is written."""
-    from orchestrator.agent.run.runs import living_agent
+    from orchestrator.agent.runs import living_agent
 
     goes_on, look_at, renew_at = True, 0.0, time.monotonic() + _RENEW_S
     while True:
@@ -176,7 +176,7 @@ def _read(path: Path, offset: int, limit: int) -> bytes:
 
 
 def _status(argv: List[str]) -> int:
-    from orchestrator.agent.run.runs import state_of
+    from orchestrator.agent.runs import state_of
 
     run_dir = Path(_parser("status", "run_dir").parse_args(argv).run_dir).absolute()
     found = state_of(run_dir)
@@ -184,8 +184,8 @@ def _status(argv: List[str]) -> int:
 
 
 def _runs(argv: List[str]) -> int:
-    from orchestrator.agent.run.lock import holder
-    from orchestrator.agent.run.runs import list_runs
+    from orchestrator.agent.lock import holder
+    from orchestrator.agent.runs import list_runs
 
     parser = _parser("runs", "workdir")
     parser.add_argument("--begin", default="", help="only those whose ids begin so")
@@ -197,7 +197,7 @@ def _runs(argv: List[str]) -> int:
 
 def _holder(argv: List[str]) -> int:
     """Who holds the pod, after at most --wait seconds in which it may become free."""
-    from orchestrator.agent.run import lock
+    from orchestrator.agent import lock
 
     parser = _parser("holder", "workdir")
     parser.add_argument("--wait", type=float, default=0.0)
@@ -209,7 +209,7 @@ def _holder(argv: List[str]) -> int:
 def _cancel(argv: List[str]) -> int:
     """Ask the run's agent to stop; `signalled` is false when there is none any more."""
     from orchestrator.agent.run import daemon
-    from orchestrator.agent.run.runs import state_of
+    from orchestrator.agent.runs import state_of
 
     parser = _parser("cancel", "run_dir")
     parser.add_argument("--by", default="someone")

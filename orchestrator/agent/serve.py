@@ -27,8 +27,8 @@ _UNHEARD = 1 << 20
 # Loaded once, while the first question is on its way.
 _PRELOADED = (
     "orchestrator.agent.env.commands",
-    "orchestrator.agent.host.probe",
-    "orchestrator.agent.run.runs",
+    "orchestrator.agent.probe",
+    "orchestrator.agent.runs",
     "orchestrator.agent.run.send",
     "orchestrator.shared.tree",
 )

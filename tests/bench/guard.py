@@ -25,15 +25,16 @@ from typing import Any
 
 import click
 
+from orchestrator.agent.env.interpreter import inspect
 from orchestrator.agent.evidence.provenance import Origins
 from orchestrator.agent.evidence.provided import Provided
-from orchestrator.agent.host.interpreter import inspect
+from orchestrator.agent.host.inherited import inherited
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.run import prepare
 from orchestrator.agent.run.command import FD_VARIABLE
 from orchestrator.agent.run.injection import Injection
 from orchestrator.agent.run.supervise import GATHER_S
-from orchestrator.agent.run.variables import inherited, stage_variables
+from orchestrator.agent.run.variables import stage_variables
 from orchestrator.shared.tree import scan
 
 PER_FILE = 100

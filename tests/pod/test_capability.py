@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.host import probe
+from orchestrator.agent import probe
 from orchestrator.plan.plan import Capabilities, unmet
 from orchestrator.pod.facts import PodFacts
 from orchestrator.verdict import routes

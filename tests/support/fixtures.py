@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import shutil
 import sys
 import tempfile
@@ -31,10 +32,17 @@ _TRANSPORTS = ["local", _SSH]
 # the laptop
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Names of folders that are not there yet: most tests need none, and a `tmp_path` for each takes milliseconds."""
+    folder = tmp_path_factory.mktemp("homes")
+    return (folder / str(n) for n in itertools.count())
+
+
 @pytest.fixture
-def laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def laptop(homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """$NSA_POD_HOME; no agent and no other configuration of the user takes part."""
-    home = tmp_path / "home-of-nsa-pod"
+    home = next(homes)
     monkeypatch.setenv("NSA_POD_HOME", str(home))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     return home

@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -35,7 +36,7 @@ class Outcome:
     stdout: str
     stderr: str
 
-    @property
+    @cached_property
     def json(self) -> dict[str, Any]:
         content: dict[str, Any] = json.loads(self.stdout)
         return content

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.run import lock
+from orchestrator.agent import lock
 from orchestrator.results import Seen
 from orchestrator.shared.journal import Journal
 from orchestrator.shared.plan import FORMAT

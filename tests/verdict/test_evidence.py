@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from orchestrator.agent.env.interpreter import Interpreter
 from orchestrator.agent.host import gpu
-from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.run import prepare
 from orchestrator.agent.run.supervise import Command

@@ -24,7 +24,7 @@ from orchestrator.agent.env.progress import Progress, complaint, run
 from orchestrator.agent.env.store import Store, identity, look_at, platform
 from orchestrator.agent.env.uv import Means, Uv, find_uv
 from orchestrator.agent.holds import Hold
-from orchestrator.agent.run.variables import inherited
+from orchestrator.agent.host.inherited import inherited
 from orchestrator.shared.environment_request import AskedWheel, EnvironmentRequest
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import sha256, write_atomically

@@ -18,10 +18,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.agent.env import lease
+from orchestrator.agent.env import interpreter, lease
 from orchestrator.agent.env.build import compile_bytecode, move_scripts
 from orchestrator.agent.env.fingerprint import fingerprint, system_fingerprint
 from orchestrator.agent.env.installed import differences, installed, requirements
+from orchestrator.agent.env.interpreter import Interpreter
 from orchestrator.agent.env.progress import Progress
 from orchestrator.agent.env.source import NotCompiled, compile_, toolkit
 from orchestrator.agent.env.store import Store, platform
@@ -29,10 +30,9 @@ from orchestrator.agent.env.thin_venv import ThinVenv
 from orchestrator.agent.env.uv import find_uv
 from orchestrator.agent.git.directory import GitDirectory
 from orchestrator.agent.holds import Hold
-from orchestrator.agent.host import gpu, interpreter, machine
-from orchestrator.agent.host.interpreter import Interpreter
+from orchestrator.agent.host import gpu, machine
+from orchestrator.agent.host.inherited import inherited
 from orchestrator.agent.injected.stage import MARK
-from orchestrator.agent.run.variables import inherited
 from orchestrator.shared import tree
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import read_json, write_atomically

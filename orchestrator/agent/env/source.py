@@ -23,8 +23,8 @@ from orchestrator.agent.env.progress import Progress, run
 from orchestrator.agent.env.store import Store, platform
 from orchestrator.agent.env.uv import Means
 from orchestrator.agent.host import machine
+from orchestrator.agent.host.reaper import Reaper, end_marked
 from orchestrator.agent.injected.stage import MARK
-from orchestrator.agent.run.reaper import Reaper, end_marked
 from orchestrator.shared.environment_request import AskedSource, EnvironmentRequest
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import read_json, sha256, write_atomically

@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from orchestrator.agent.host.interpreter import Interpreter
+from orchestrator.agent.env.interpreter import Interpreter
 from orchestrator.shared.files import Identity, snapshot
 
 _PYTHON = re.compile(r"python\d*(\.\d+)?")

@@ -13,8 +13,8 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Seq
 
 from orchestrator.agent.evidence.borrowed import Sources, text_of
 from orchestrator.agent.evidence.measuring import Measuring, is_derived
-from orchestrator.agent.evidence.moment import Moment
 from orchestrator.agent.evidence.secret_files import take_away
+from orchestrator.agent.host.moment import Moment
 from orchestrator.agent.layout import Layout
 from orchestrator.shared.files import Refused, copy_inside, describe, open_inside, snapshot, walk
 from orchestrator.shared.redaction import Redactor

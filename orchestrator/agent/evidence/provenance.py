@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Container, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 from urllib.parse import unquote, urlsplit
 
+from orchestrator.agent.env.interpreter import Interpreter
 from orchestrator.agent.evidence.provided import Provided
-from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.layout import Layout
 from orchestrator.shared.stage_record import Elsewhere, ForeignModule
 from orchestrator.shared.text import plain

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 from orchestrator.agent.evidence.code_files import is_code
-from orchestrator.agent.evidence.moment import tick_after
-from orchestrator.agent.evidence.removal import remove
 from orchestrator.agent.git.directory import GitDirectory
 from orchestrator.agent.host.file_watch import FileWatch
+from orchestrator.agent.host.moment import tick_after
+from orchestrator.agent.host.removal import remove
 from orchestrator.agent.layout import Layout
 from orchestrator.shared import tree
 from orchestrator.shared.files import Identity, folders_of, identity, walk

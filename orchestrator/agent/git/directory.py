@@ -10,9 +10,9 @@ import zlib
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Sequence
 
-from orchestrator.agent.evidence.removal import remove
 from orchestrator.agent.git import packs
 from orchestrator.agent.git.index import index_of
+from orchestrator.agent.host.removal import remove
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import snapshot
 from orchestrator.shared.plan import CommitParts

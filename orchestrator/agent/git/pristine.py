@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 from typing import Dict, NamedTuple, Optional, Sequence, Tuple
 
-from orchestrator.agent.evidence.moment import tick_after
+from orchestrator.agent.host.moment import tick_after
 from orchestrator.shared import tree
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import Identity, identity, walk, write_atomically

@@ -197,6 +197,7 @@ class Guard:
             _allow_stack_dumps(kept=True)  # pytest is about to redirect stderr
             self.notes.write(f'{{"handled_by": {os.getpid()}}}')
         self._sessions.append(config)
+        pytest_plugin.brought_by(self)
         config.pluginmanager.register(pytest_plugin, PLUGIN)
 
 

@@ -13,12 +13,11 @@ import os
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Callable, Generator, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Generator, Sequence, TypeVar
 from unittest import SkipTest
 
 import pytest
 
-from . import guard as guards
 from .runners import junit
 from .runners.events import Events, file_of_its_own
 from .runners.parameters import same_cases
@@ -27,6 +26,11 @@ from .runners.written import NO_TESTS_IN, code_of, ignored, not_collected
 from .sabotage.attempt import Attempt, Stop, noticed_in, quickest
 from .stage import TEST_VARIABLE, encoded, test_around
 
+if TYPE_CHECKING:
+    from .guard import Guard
+
+_guard: Guard
+"""Of this process: it brings the plugin into each session."""
 _Hook = TypeVar("_Hook", bound=Callable[..., Any])
 Wrapper = Generator[None, Any, Any]
 """What looks on at a hook."""
@@ -50,6 +54,11 @@ _WRITTEN = "nsa_pod_written"
 _IS_NEW_STYLE = "wrapper" in inspect.signature(pytest.hookimpl).parameters
 
 
+def brought_by(guard: Guard) -> None:
+    global _guard
+    _guard = guard
+
+
 def _wrapping(**order: bool) -> Callable[[_Hook], _Hook]:
     return pytest.hookimpl(**order, **{"wrapper" if _IS_NEW_STYLE else "hookwrapper": True})  # type: ignore[call-overload, no-any-return, unused-ignore]
 
@@ -64,7 +73,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """A conftest.py above the tree is none of a session of the tree's, in whichever folder of it that begins."""
     known = early_config.known_args_namespace
     if test_around() is None and not _is_outside(early_config) and not _is_in_tree(known.confcutdir or os.sep):
-        known.confcutdir = guards.installed().config.one("tree")
+        known.confcutdir = _guard.config.one("tree")
     early_config.pluginmanager.register(Named(), "nsa-pod-named")
 
 
@@ -80,11 +89,11 @@ class Named:
 
 def pytest_configure(config: pytest.Config) -> None:
     if test_around() is None:
-        told = guards.installed().config
+        told = _guard.config
         for tests in told.all("attempt"):
             noticed = noticed_in(told.all("noticed"))
             rank = quickest(told.one("durations"))
-            attempt = Attempt(guards.installed().notes, str(config.rootpath), tests, rank, noticed)
+            attempt = Attempt(_guard.notes, str(config.rootpath), tests, rank, noticed)
             config.pluginmanager.register(attempt, "nsa-pod-attempt")
             config.pluginmanager.register(Stop(config, noticed), "nsa-pod-stop")
     if hasattr(config, "workerinput"):  # under xdist the controller reports; its workers tell it what only they see
@@ -98,10 +107,10 @@ def pytest_configure(config: pytest.Config) -> None:
     outside = _is_outside(config) if inside is None else _is_of_elsewhere(config)
     if pipe is None and inside is not None and outside:  # a test of a plugin, say: what runs in it proves nothing
         return
-    tree = Path(guards.installed().config.one("tree"))
+    tree = Path(_guard.config.one("tree"))
     prefix = f"{tree.name}/" if config.rootpath == tree.parent else ""  # a repository without a configuration
-    fd = file_of_its_own(guards.installed().config.one("sessions")) if pipe is None else int(pipe)
-    bare = inside is None and guards.installed().origin.is_bare
+    fd = file_of_its_own(_guard.config.one("sessions")) if pipe is None else int(pipe)
+    bare = inside is None and _guard.origin.is_bare
     reporter = Reporter(fd, inside=inside, outside=outside, prefix=prefix, bare=bare)
     config.pluginmanager.register(reporter, "nsa-pod-reporter")
     config.pluginmanager.register(Collection(reporter.send), "nsa-pod-collection")
@@ -127,7 +136,7 @@ def _is_of_elsewhere(config: pytest.Config) -> bool:
 
 
 def _is_in_tree(place: str | os.PathLike[str]) -> bool:
-    return (os.path.realpath(place) + os.sep).startswith(guards.installed().config.one("tree") + os.sep)
+    return (os.path.realpath(place) + os.sep).startswith(_guard.config.one("tree") + os.sep)
 
 
 def _from_the_root(targets: list[str], config: pytest.Config) -> list[str]:
@@ -161,14 +170,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def _explain(report: pytest.TestReport | pytest.CollectReport, excinfo: Any) -> None:
     if excinfo is not None and report.failed:
-        setattr(report, _WHY, why(excinfo.value, report, guards.installed().config.one("tree")))
+        setattr(report, _WHY, why(excinfo.value, report, _guard.config.one("tree")))
 
 
 def _checks(item: pytest.Item) -> dict[str, object]:
     """How many checks ran that could fail, or why none of those that ran could; what was lost; whether all that the
     test holds is `idle`: what of this there is. Of an item that is no function nothing is known but what was lost.
     """
-    checks = guards.installed().checks
+    checks = _guard.checks
     record = checks.now
     checks.add_told(record)
     found: dict[str, object] = {}
@@ -194,9 +203,9 @@ def _calls_function(item: pytest.Item) -> bool:
 
 @_wrapping(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Wrapper:
-    guard, id_ = guards.installed(), item.nodeid
-    guard.checks.begin(id_)
-    is_outermost = guard.begin_test(id_)
+    id_ = item.nodeid
+    _guard.checks.begin(id_)
+    is_outermost = _guard.begin_test(id_)
     if is_outermost:
         os.environ[TEST_VARIABLE] = id_
     try:
@@ -204,8 +213,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Wrapper:
     finally:
         if is_outermost:
             _forget_variable()
-        guard.checks.end()
-        guard.note_test(id_)
+        _guard.checks.end()
+        _guard.note_test(id_)
 
 
 def _forget_variable() -> None:
@@ -218,7 +227,7 @@ def _forget_variable() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Have those hooks that call a test's function tell of it, inside all that only look on."""
-    tree = guards.installed().checks.tree
+    tree = _guard.checks.tree
     if test_around() is None:
         _note_same_cases(session.items, tree)
     for impl in session.config.hook.pytest_pyfunc_call.get_hookimpls():
@@ -234,7 +243,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def _note_same_cases(items: list[pytest.Item], tree: str) -> None:
     with contextlib.suppress(Exception):  # of items that are no functions of pytest's own
         for said in same_cases(items, tree):
-            guards.installed().notes.add(doubt=said)
+            _guard.notes.add(doubt=said)
 
 
 def _watched(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -330,7 +339,7 @@ class Reporter(Events):
 
     def send_lost(self) -> None:
         """What was lost outside of any test, when no more can be: in a thread that outlived the last one."""
-        reasons = guards.installed().checks.now.failures()
+        reasons = _guard.checks.now.failures()
         if reasons:
             self.send("lost", reasons=reasons)
 
@@ -368,7 +377,7 @@ class Reporter(Events):
         try:
             return (yield)
         finally:
-            guards.installed().note_all()  # now, because a session may end the process without its exit functions
+            _guard.note_all()  # now, because a session may end the process without its exit functions
             self.send("end", status=int(session.exitstatus))
 
     @pytest.hookimpl(optionalhook=True)
@@ -419,7 +428,7 @@ class Collection:
         self._note(items)
         for path in ignored(session, items, self._ignored) if self._ignored else ():
             self._tell("ignored", ids=[os.path.relpath(path, session.config.rootpath)])
-        missing = list(not_collected(session, items, guards.installed().checks.tree, self._said))
+        missing = list(not_collected(session, items, _guard.checks.tree, self._said))
         if missing:
             self._tell("not_collected", ids=missing)
         result = yield
@@ -433,10 +442,10 @@ class Collection:
         for item in items:
             item.__dict__[_WRITTEN] = code_of(item)
         if test_around() is None:
-            guards.installed().note_test_files(map(str, {item.path for item in items}))
+            _guard.note_test_files(map(str, {item.path for item in items}))
 
     def pytest_sessionfinish(self) -> None:
-        told = guards.installed().checks.due.told()
+        told = _guard.checks.due.told()
         if told:
             self._tell("assertions", **told)
 

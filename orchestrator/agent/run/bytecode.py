@@ -11,7 +11,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, Mapping
 
-from orchestrator.agent.host.interpreter import Interpreter
+from orchestrator.agent.env.interpreter import Interpreter
 
 FORM = f"{sys.implementation.cache_tag} {importlib.util.MAGIC_NUMBER.hex()}"
 """In which this Python keeps what it has compiled."""

@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Dict
 
+from orchestrator.agent.env.interpreter import Interpreter
 from orchestrator.agent.env.thin_venv import ThinVenv
 from orchestrator.agent.evidence.shell import recorder
-from orchestrator.agent.host.interpreter import Interpreter
+from orchestrator.agent.host.inherited import inherited
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.run import prepare
 from orchestrator.agent.run.secret_values import Secrets
 from orchestrator.agent.run.supervise import Command
-from orchestrator.agent.run.variables import inherited, stage_variables
+from orchestrator.agent.run.variables import stage_variables
 from orchestrator.shared.plan import Stage
 
 FD_VARIABLE = "NSA_POD_PYTEST_FD"

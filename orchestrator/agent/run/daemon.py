@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Mapping, Optional
 
+from orchestrator.agent import lock
 from orchestrator.agent.holds import Hold
 from orchestrator.agent.host import processes
+from orchestrator.agent.host.reaper import end_marked
 from orchestrator.agent.layout import CANCEL_FILE
-from orchestrator.agent.run import lock, run
-from orchestrator.agent.run.reaper import end_marked
-from orchestrator.agent.run.runs import living_agent
+from orchestrator.agent.run import run
 from orchestrator.agent.run.secret_values import Values
+from orchestrator.agent.runs import living_agent
 from orchestrator.shared import disk
 from orchestrator.shared import plan as plans
 from orchestrator.shared.failure import Failure

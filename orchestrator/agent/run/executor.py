@@ -20,6 +20,7 @@ from orchestrator.agent.evidence.secret_files import redact_logs, take_away
 from orchestrator.agent.host import gpu, telemetry
 from orchestrator.agent.host.cuda_watch import CudaWatch
 from orchestrator.agent.host.gpu_use import EXCLUSIVE, use_by_others
+from orchestrator.agent.host.inherited import inherited
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.run import prepare
 from orchestrator.agent.run.command import seen_by
@@ -30,7 +31,6 @@ from orchestrator.agent.run.pytest_count import PytestCount
 from orchestrator.agent.run.sabotage import Sabotage, kept_output
 from orchestrator.agent.run.secret_values import Secrets
 from orchestrator.agent.run.supervise import CannotStart, Command, Ending, Limits, Supervisor
-from orchestrator.agent.run.variables import inherited
 from orchestrator.shared import disk
 from orchestrator.shared.events import Output, StageEnded, StageFiles, StageStarted, Tested
 from orchestrator.shared.failure import Failure

@@ -6,10 +6,10 @@ import contextlib
 import os
 from typing import Iterator, List
 
+from orchestrator.agent.env.interpreter import Installed, Interpreter
 from orchestrator.agent.evidence.provenance import Origins
 from orchestrator.agent.evidence.unread_variables import Variables
 from orchestrator.agent.evidence.workspace import Workspace
-from orchestrator.agent.host.interpreter import Installed, Interpreter
 from orchestrator.agent.layout import Layout, cache_key
 from orchestrator.agent.run.command import Commands
 from orchestrator.agent.run.injection import Injection

@@ -14,9 +14,9 @@ from types import ModuleType
 from typing import Dict, Iterable, Mapping, Optional, Union
 
 from orchestrator.agent import injected, offered
+from orchestrator.agent.env.interpreter import Interpreter
 from orchestrator.agent.env.thin_venv import ThinVenv
 from orchestrator.agent.evidence.shell import recorder
-from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.injected.stage import FILE, config_text
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.run import bytecode

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
-from orchestrator.agent.host.interpreter import Interpreter
+from orchestrator.agent.env.interpreter import Interpreter
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.run.supervise import Command
 from orchestrator.shared import lfs

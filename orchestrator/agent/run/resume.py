@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence
 
+from orchestrator.agent.env.interpreter import Interpreter
 from orchestrator.agent.evidence.secret_files import take_away
-from orchestrator.agent.host.interpreter import Interpreter
 from orchestrator.agent.layout import CANCEL_FILE, Layout
 from orchestrator.shared import journal, stage_record
 from orchestrator.shared.events import Cancelled, Event

@@ -16,16 +16,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
 
-from orchestrator.agent.env import lease
+from orchestrator.agent.env import interpreter, lease
 from orchestrator.agent.evidence.provided import Provided
 from orchestrator.agent.git.pristine import Pristine
-from orchestrator.agent.host import gpu, interpreter, machine, processes
+from orchestrator.agent.host import gpu, machine, processes
+from orchestrator.agent.host.reaper import Reaper
 from orchestrator.agent.layout import Layout
+from orchestrator.agent.lock import Lock
 from orchestrator.agent.run import leftovers, prepare, resume, secret_values
 from orchestrator.agent.run.executor import Executor
 from orchestrator.agent.run.ground import Ground
-from orchestrator.agent.run.lock import Lock
-from orchestrator.agent.run.reaper import Reaper
 from orchestrator.agent.run.supervise import Supervisor
 from orchestrator.shared import disk, tree
 from orchestrator.shared import plan as plans

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Mapping, Sequence
 
-from orchestrator.agent.run.variables import inherited
+from orchestrator.agent.host.inherited import inherited
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.redaction import Redactor, looks_secret
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
-from orchestrator.agent.run.runs import state_of
+from orchestrator.agent.runs import state_of
 from orchestrator.shared import plan as plans
 from orchestrator.shared.answers import StageOutput
 from orchestrator.shared.failure import Failure

@@ -1,19 +1,14 @@
-"""The environment variables of a stage: an allow-list of the agent's own, what the agent sets, and the plan's."""
+"""The environment variables of a stage beside `inherited`: what the agent sets, and the plan's."""
 
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Mapping, Sequence
 
 from orchestrator.agent.injected.stage import MARK
 from orchestrator.agent.layout import Layout
 
-_INHERITED = re.compile(
-    r"HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_[A-Z]+|TZ|LD_LIBRARY_PATH|CUDA_VISIBLE_DEVICES|CUDA_HOME|CUDA_PATH|"
-    r"NVIDIA_[A-Z_]+|(?:HTTPS?|FTP|ALL|NO)_PROXY|(?:https?|ftp|all|no)_proxy|SSL_CERT_FILE|SSL_CERT_DIR|REQUESTS_CA_BUNDLE"
-)
 # Where compiled code goes: not into the tree, and not shared between trees or environments.
 _CACHES = {
     "TRITON_CACHE_DIR": "triton",
@@ -28,11 +23,6 @@ _ALWAYS = {
     "PYTHONUNBUFFERED": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-
-
-def inherited() -> dict[str, str]:
-    """What a stage takes over from the agent's own environment."""
-    return {name: value for name, value in os.environ.items() if _INHERITED.fullmatch(name)}
 
 
 def stage_variables(

@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Set, Tuple
 
-from orchestrator.agent import holds
+from orchestrator.agent import holds, lock
 from orchestrator.agent.env import lease
 from orchestrator.agent.env.store import Store
 from orchestrator.agent.layout import BESIDE, cache_key
-from orchestrator.agent.run import lock
-from orchestrator.agent.run.runs import state_of
+from orchestrator.agent.runs import state_of
 from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import read_json, walk
 from orchestrator.shared.locks import is_held

@@ -12,7 +12,7 @@ from typing import Callable, Dict, List, Sequence
 from orchestrator.agent import holds
 from orchestrator.agent.env import lease
 from orchestrator.agent.env.store import Store
-from orchestrator.agent.evidence.removal import remove
+from orchestrator.agent.host.removal import remove
 from orchestrator.agent.tidy.choose import Wish, by_limit, by_wish
 from orchestrator.agent.tidy.survey import Item, survey
 from orchestrator.agent.tidy.usage import Usage

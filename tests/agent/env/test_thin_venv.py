@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.env.interpreter import Interpreter, inspect
 from orchestrator.agent.env.thin_venv import ThinVenv
-from orchestrator.agent.host.interpreter import Interpreter, inspect
 
 SAYS = "import json, sys, library; print(json.dumps([sys.prefix, library.__file__]))"
 

@@ -14,7 +14,7 @@ import pytest
 from orchestrator.agent.evidence.borrowed import Sources
 from orchestrator.agent.evidence.collect import Artifacts, Figures
 from orchestrator.agent.evidence.measuring import Measuring
-from orchestrator.agent.evidence.moment import Moment
+from orchestrator.agent.host.moment import Moment
 from orchestrator.agent.layout import Layout
 from orchestrator.shared import tree
 from tests.support.files import write_files

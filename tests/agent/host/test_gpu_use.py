@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.host import gpu_use, probe
+from orchestrator.agent import probe
+from orchestrator.agent.host import gpu_use
 from orchestrator.results.notes import of_record
 from orchestrator.shared import telemetry
 from tests.support import proc

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.host.interpreter import Interpreter, inspect
+from orchestrator.agent.env.interpreter import Interpreter, inspect
 from orchestrator.agent.injected.marks import truths
 from orchestrator.agent.run import bytecode
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.host.interpreter import inspect
+from orchestrator.agent.env.interpreter import inspect
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.run.injection import Injection
 from orchestrator.verdict import execution

@@ -9,9 +9,8 @@ import sys
 
 import pytest
 
-from orchestrator.agent.host import processes
+from orchestrator.agent.host import processes, reaper
 from orchestrator.agent.injected.stage import MARK
-from orchestrator.agent.run import reaper
 from tests.support import proc
 from tests.support.waiting import wait_for
 

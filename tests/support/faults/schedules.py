@@ -21,8 +21,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from orchestrator.agent import lock
 from orchestrator.agent.host import processes
-from orchestrator.agent.run import lock
 from tests.support.disk import Disk, mounted
 from tests.support.faults import box, laptop, world
 from tests.support.faults.model import DISKS, STAGE, Claims, Fault, Schedule

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from orchestrator.agent import lock
 from orchestrator.agent.host import processes
-from orchestrator.agent.run import lock
 from orchestrator.shared import journal, stage_record
 from tests.support import proc
 from tests.support.waiting import wait_for

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from ..stage import Notes
 
 
-MAINS = ("main", "_main", "cli")
-"""What the function is called that does all that a program does."""
-
-
 class IdleTests:
     """Tells at the end of a process, as `{"idle": FILE}`, of its program's tests; as `inert`, that it only defines."""
 
@@ -49,7 +45,11 @@ class IdleTests:
             if holds_idle_tests(file):
                 self._notes.add(idle=file[len(self._tree) :])
                 return
-        if _has_functions(vars(main)) and _may_be_inert(file):
+        if _has_functions(vars(main)):
+            from .mains import may_be_inert
+
+            if not may_be_inert(file):
+                return
             from .inert import is_inert
 
             if is_inert(file):
@@ -73,17 +73,3 @@ def _may_hold_tests(names: dict[str, Any]) -> bool:
 def _has_functions(names: dict[str, Any]) -> bool:
     """Whether it has functions of its own to call; most programs say something, and are read no further."""
     return any(isinstance(v, type(_has_functions)) and v.__module__ == "__main__" for v in names.values())
-
-
-def _may_be_inert(file: str) -> bool:
-    """Whether it is worth to read, which takes longer than many a program: its guard is another one, or holds no call
-    of a `main` that is no generator or coroutine.
-    """
-    source = read(file)
-    guards = (f"__name__ == {quote}__main__{quote}".encode() for quote in ("'", '"'))
-    held = next((after for guard in guards for _, found, after in [source.partition(guard)] if found), None)
-    if held is None:
-        return b"__name__" in source or any(f"def {name}(".encode() in source for name in MAINS)
-    if any(line.strip().decode("latin-1") in MAINS for line in held.splitlines()):
-        return True
-    return b"async def main" in source or (b"yield" in source and b"def main" in source)

@@ -9,7 +9,7 @@ import ast
 from typing import Iterator, Sequence
 
 from ..source.syntax import DEFINITIONS, FUNCTIONS, SETS, parsed, within
-from .idle import MAINS
+from .mains import MAINS
 
 _DEFINING = (*DEFINITIONS, ast.Import, ast.ImportFrom, ast.Pass, *SETS, ast.Delete)
 _YIELDS = (ast.Yield, ast.YieldFrom)

@@ -10,8 +10,9 @@ from unittest import mock
 
 import pytest
 
-from orchestrator.agent.host import file_watch, interpreter
-from orchestrator.agent.host.interpreter import Installed, Interpreter
+from orchestrator.agent.env import interpreter
+from orchestrator.agent.env.interpreter import Installed, Interpreter
+from orchestrator.agent.host import file_watch
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="inotify")
 

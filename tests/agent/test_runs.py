@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent import commands
-from orchestrator.agent.run import runs
+from orchestrator.agent import commands, runs
 
 
 def test_a_run_that_is_removed_while_it_is_looked_at_is_not_listed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator.agent.host.probe import _named
+from orchestrator.agent.probe import _named
 
 
 def test_a_link_to_a_python_beside_it_is_the_same(tmp_path: Path) -> None:

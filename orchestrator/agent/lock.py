@@ -50,11 +50,11 @@ class Lock:
 
     def _take(self) -> bool:
         """Whether it is had. It is waited for while who has it says nothing (the reaper of a run that let it go, or one
-        who has only just taken it), or is dead."""
+        who has only just taken it), or is dead; not for another user."""
         end = time.monotonic() + _SWEPT_S
         while not take(self._fd, A_MOMENT_S):
             found = _read(self._fd)
-            if (found and not _is_dead(found)) or time.monotonic() >= end:
+            if (found and not _is_dead(found)) or strangers(self._fd) or time.monotonic() >= end:
                 return False
         return True
 

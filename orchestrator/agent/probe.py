@@ -11,9 +11,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Sequence
 
+from orchestrator.agent import lock, runs
 from orchestrator.agent.env import source
 from orchestrator.agent.host import gpu, gpu_use, machine
-from orchestrator.agent.run import lock, runs
 from orchestrator.shared.query import ask
 
 _PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(8, 15)))

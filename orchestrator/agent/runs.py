@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 from typing import Any, Iterator
 
+from orchestrator.agent import lock
 from orchestrator.agent.host import processes
-from orchestrator.agent.run import lock
 from orchestrator.shared import journal
 from orchestrator.shared import plan as plans
 from orchestrator.shared.failure import Failure

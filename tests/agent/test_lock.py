@@ -14,7 +14,7 @@ from threading import Timer
 
 import pytest
 
-from orchestrator.agent.run.lock import Busy, Lock, holder
+from orchestrator.agent.lock import Busy, Lock, holder
 from orchestrator.shared.locks import opened, take
 from tests.support import ROOT, proc
 from tests.support.agent_pod import Pod, said
