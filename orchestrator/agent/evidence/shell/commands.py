@@ -26,17 +26,6 @@ SAYING = frozenset((
     "which", "type", "nvidia-smi", "dmesg",
 ))  # fmt: skip
 QUESTIONS = ("[", "[[", "test", "((")
-_COMPARED = re.compile(r"(?<=\s)([=!]?=|=~|[<>]|-(eq|ne|lt|le|gt|ge))(?=\s)")
-_COMPARED_NUMBERS = re.compile(r"[=!]=|[<>]")
-_COMPARES = ("cmp", "diff")
-# What a script says of a comparison that failed, first or last; not of what it only warns of.
-_FAILURE = re.compile(
-    r"(?i)\W*(error|fail(ed|ure)?|different|wrong|incorrect|not (ok|equal|the same))\b(?! to ).*"
-    r"|.*\b(mismatch(es)?|differs?|do(es)? not match|not equal)\b.*|.*\b(failed|fail|wrong|incorrect)\W*"
-)
-_NO_FAILURE = re.compile(
-    r"(?i)\b(warn\w*|note|info|hint|version\w*|skip\w*|expected to|known|no|not fail\w*|using|default\w*)\b"
-)
 ENDING = ("kill", "pkill", "killall", "wait")
 """They end what the script has begun: to do so because of a failure is no more than to tidy up."""
 DECLARING = ("local", "declare", "typeset", "readonly")
@@ -50,9 +39,11 @@ UNTIMED = _KEEPING - {"times"} | frozenset(
     ("git", "bc", "paste", "seq", "basename", "dirname", "test", "ln", "pip", "uv")
 )
 """They run nothing else, and measure nothing; how `date` is asked says whether that does."""
+LEAVING = ("break", "return", "exit")
 _PYTHON = re.compile(r"(?:.*/)?(?:python|pypy)[\d.]*")
 _PRINTING = ("print", "pprint", "write", "flush")
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_STATUS = re.compile(r"\$\{?(\?|PIPESTATUS)")
 _SETS = re.compile(r"([A-Za-z_]\w*)(?:\[[^]]*\])?\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)|(?:\+\+|--)([A-Za-z_]\w*)")
 
 
@@ -183,38 +174,33 @@ def text_of(command: Command) -> str:
     return " ".join(words)
 
 
-def is_comparison(command: Simple) -> bool:
-    """Whether it compares two things, and not a number of arguments."""
-    text = text_of(command)
-    is_asked = command.name in QUESTIONS and "$#" not in text
-    return is_asked and (_COMPARED_NUMBERS if command.name == "((" else _COMPARED).search(text) is not None
-
-
-def compares_files(command: Simple) -> bool:
-    """Whether it is a program of which it is as well an answer, and no failure, that two files differ."""
-    return command.name in _COMPARES
-
-
-def says_failure(command: Simple) -> bool:
-    """Whether it prints that something failed, by its words, and to no file."""
-    if command.name not in ("echo", "printf") or any(written_by(command)):
-        return False
-    words = [word.text for word in command.words[1:] if not re.fullmatch("-[neE]+", word.text)]
-    said = re.sub(r"['\"]|\\n", "", " ".join(words))
-    return _FAILURE.fullmatch(said) is not None and _NO_FAILURE.search(said) is None
-
-
-def says_difference(command: Simple) -> bool:
-    """Whether what it prints of a failure is no more than that things are not the same."""
-    return re.search(r"(?i)\b(error|fail(ed|ure)?|mismatch|wrong|incorrect)\b", command.text) is None
-
-
-def text_of_all(command: Simple) -> str:
-    """Of a command with what it assigns."""
-    return " ".join([*(word.text for _, word in command.assignments), text_of(command)])
-
-
 def is_question(holder: Optional[Node]) -> bool:
     if isinstance(holder, Compound):
         return holder.kind == "case"
     return isinstance(holder, Simple) and holder.name in QUESTIONS
+
+
+def reads_status(command: str) -> bool:
+    """Whether a command expands the status of the one before it."""
+    return _STATUS.search(command) is not None
+
+
+def only_says(command: str) -> bool:
+    """Whether a command that bash tells of is one that only prints."""
+    return command.partition(" ")[0] in SAYING
+
+
+def ends_its_loop(command: Node) -> bool:
+    """Whether a success of the command ends a loop: what fails in it is tried again."""
+    node = command
+    for above in command.above():
+        if isinstance(above, Chain):
+            following = above.pipelines[above.pipelines.index(node) + 1 :]  # type: ignore[arg-type]
+            if any(c.name in LEAVING for c in simple(following)):
+                return True
+        if isinstance(above, Compound) and any(node is condition for condition in above.conditions):
+            return above.kind in ("while", "until") or any(c.name in LEAVING for c in simple(above.bodies))
+        if isinstance(above, Function):
+            return False
+        node = above
+    return False

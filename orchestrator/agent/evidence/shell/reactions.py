@@ -12,20 +12,15 @@ from typing import Iterable, Iterator, List, Literal, Optional, Sequence, Set
 
 from orchestrator.agent.evidence.shell.commands import (
     QUESTIONS,
-    SAYING,
-    compares_files,
-    is_comparison,
     is_overwritten,
     is_question,
     names_variable,
     reach,
     reads_file,
-    says_difference,
-    says_failure,
+    reads_status,
     set_by,
     simple,
     text_of,
-    text_of_all,
     written_by,
 )
 from orchestrator.agent.evidence.shell.numbers import Status
@@ -52,11 +47,7 @@ that of `! command`, which it drops (`negated`).
 """
 
 _DROPPING = ("", ":", "true", "exit", "return", "break", "continue")
-_NAME = re.compile(r"[A-Za-z_]\w*")
-_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
-_LEAVING = ("break", "return", "exit")
 _GIVEN = re.compile(r"\$\{?[1-9@*]")
-_STATUS = re.compile(r"\$\{?(\?|PIPESTATUS)")
 
 
 def fate(
@@ -90,6 +81,11 @@ def tested_by_trap(scripts: Scripts, text: str, signal: str) -> bool:
         with contextlib.suppress(Unparsable):
             nodes = [parse(text)]
     return _Dependents(scripts).on(nodes)
+
+
+def is_asked(scripts: Scripts, question: Command) -> bool:
+    """Whether something depends on the status of a question."""
+    return _Dependents(scripts).is_asked(question)
 
 
 class _Dependents:
@@ -365,84 +361,6 @@ class _Way:
             is_asking = holder.name in QUESTIONS
             depends = self._dependents.is_asked(holder) if is_asking else self._dependents.on([holder])
         return "tested" if depends else "said"
-
-
-def only_worded(scripts: Scripts, command: Simple) -> str:
-    """The comparison of which a script makes no more than to print, by this command, that it failed; blank if none."""
-    if not says_failure(command):
-        return ""
-    conditions = list(_conditions_of(command))
-    files = [] if says_difference(command) else [c for c in conditions if compares_files(c)]
-    question = next((c for c in conditions if is_comparison(c) and _is_of_output(scripts, c)), next(iter(files), None))
-    if question is None or _jumps_beside(command) or _Dependents(scripts).is_asked(question):
-        return ""
-    return " ".join(word.text for word in question.words)
-
-
-def _is_of_output(scripts: Scripts, question: Simple) -> bool:
-    """Whether a comparison is of what commands printed: of their statuses, and of numbers that count these, it is told
-    where they were lost.
-    """
-    text = text_of(question)
-    if reads_status(text) or "$(" in text or "`" in text:
-        return not reads_status(text)
-    named = set(_VARIABLE.findall(text) if question.name != "((" else _NAME.findall(text))
-    setters = (c for scope in scripts.scopes(question) for c in scope.walk() if isinstance(c, Simple))
-    texts = [text_of_all(c) for c in setters if not named.isdisjoint(set_by(c))]
-    return any("$(" in t or "`" in t for t in texts) and not any(map(reads_status, texts))
-
-
-def _jumps_beside(command: Simple) -> bool:
-    """Whether the statements that run with it leave a turn, a function or the script: what they leave out may act."""
-    block = next((node for node in command.above() if isinstance(node, Block)), None)
-    held = simple([block]) if block is not None and isinstance(block.parent, Compound) else ()
-    return any(c.name in ("continue", *_LEAVING) for c in held)
-
-
-def _conditions_of(command: Command) -> Iterator[Simple]:
-    """What decides whether a command runs: before it in its list, or in the `if` around that."""
-    pipeline = command.parent
-    chain = pipeline.parent if isinstance(pipeline, Pipeline) else None
-    if not isinstance(chain, Chain):
-        return
-    before = chain.pipelines[: chain.pipelines.index(pipeline)]  # type: ignore[arg-type]
-    yield from simple(before[-1:])
-    block = chain.parent
-    holder = block.parent if isinstance(block, Block) else None
-    if before or not isinstance(holder, Compound):
-        return
-    if holder.kind == "{":
-        yield from _conditions_of(holder)
-    elif holder.kind == "if":
-        index = next((i for i, body in enumerate(holder.bodies) if body is block), None)
-        if index is not None:
-            yield from simple(holder.conditions[index : index + 1] or holder.conditions[-1:])
-
-
-def ends_its_loop(command: Node) -> bool:
-    """Whether a success of the command ends a loop: what fails in it is tried again."""
-    node = command
-    for above in command.above():
-        if isinstance(above, Chain):
-            following = above.pipelines[above.pipelines.index(node) + 1 :]  # type: ignore[arg-type]
-            if any(c.name in _LEAVING for c in simple(following)):
-                return True
-        if isinstance(above, Compound) and any(node is condition for condition in above.conditions):
-            return above.kind in ("while", "until") or any(c.name in _LEAVING for c in simple(above.bodies))
-        if isinstance(above, Function):
-            return False
-        node = above
-    return False
-
-
-def reads_status(command: str) -> bool:
-    """Whether a command expands the status of the one before it."""
-    return _STATUS.search(command) is not None
-
-
-def only_says(command: str) -> bool:
-    """Whether a command that bash tells of is one that only prints."""
-    return command.partition(" ")[0] in SAYING
 
 
 def _passed_over(chain: Chain, done: Iterable[Node]) -> Sequence[Node]:

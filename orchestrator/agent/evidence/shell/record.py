@@ -9,18 +9,11 @@ import stat
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from orchestrator.agent.evidence.shell.commands import QUESTIONS, set_by
-from orchestrator.agent.evidence.shell.reactions import (
-    Fate,
-    ends_its_loop,
-    fate,
-    only_says,
-    only_worded,
-    reads_status,
-    tested_by_trap,
-)
+from orchestrator.agent.evidence.shell.commands import QUESTIONS, ends_its_loop, only_says, reads_status, set_by
+from orchestrator.agent.evidence.shell.reactions import Fate, fate, tested_by_trap
 from orchestrator.agent.evidence.shell.scripts import Call, Scripts
 from orchestrator.agent.evidence.shell.tree import Node, Simple, Substitution, condensed
+from orchestrator.agent.evidence.shell.worded import only_worded
 
 _MAX_SCRIPT_BYTES = 1 << 20
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^]]*\])?\+?=")

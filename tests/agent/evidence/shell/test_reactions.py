@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.agent.evidence.shell.reactions import ends_its_loop, fate, only_worded
+from orchestrator.agent.evidence.shell.commands import ends_its_loop
+from orchestrator.agent.evidence.shell.reactions import fate
 from orchestrator.agent.evidence.shell.record import ShellRecord
 from orchestrator.agent.evidence.shell.scripts import Call, Scripts
 from orchestrator.agent.evidence.shell.syntax import Unparsable, parse
 from orchestrator.agent.evidence.shell.tree import Simple, condensed
+from orchestrator.agent.evidence.shell.worded import only_worded
 
 pytestmark = pytest.mark.unit
 
