@@ -14,7 +14,7 @@ from orchestrator.files import is_regular, sha256
 from orchestrator.plan.plan import read_plan
 from orchestrator.results import causes, notes
 from orchestrator.results.model import ArtifactResult, PlanSource, Result, StageResult
-from orchestrator.results.summary import summary, told_of_command, told_of_comparison
+from orchestrator.results.summary import Course, summary, told_of_command, told_of_comparison
 from orchestrator.shared import journal, stage_record
 from orchestrator.shared.answers import RunState
 from orchestrator.shared.events import Event
@@ -68,7 +68,7 @@ def judge(directory: Path, seen: Seen, *, path: str, plan_from: PlanSource = "la
         if is_command(plan)
         else told_of_comparison(plan, stages, how_far)
         if "comparison" in plan
-        else summary(verdict, plan, stages, how_far, resumed, plan_from, len(seen.left), _strays(events)),
+        else summary(verdict, plan, stages, Course(how_far, resumed, _strays(events), plan_from, len(seen.left))),
         state=seen.state,
         commit=plan["commit"],
         tree=plan["tree"],

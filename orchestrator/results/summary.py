@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from orchestrator.results.model import OWN_END, PlanSource, StageResult
 from orchestrator.shared.plan import Plan, is_not_the_commits, with_sabotage
 from orchestrator.shared.tree import without_files
@@ -9,17 +11,21 @@ from orchestrator.text import count, listing, seconds
 from orchestrator.verdict.status import Verdict
 
 
-def summary(
-    verdict: Verdict,
-    plan: Plan,
-    stages: list[StageResult],
-    how_far: str | None,
-    resumed: int,
-    plan_from: PlanSource,
-    left: int,
-    strays: str = "",
-) -> str:
-    """The verdict line: what it says, and what it does not cover; `how_far` the run went, if not to its end."""
+@dataclass(frozen=True)
+class Course:
+    """How a run went beside its stages: `how_far`, if not to its end; how often it was `resumed`; `strays`, what may
+    have disturbed it; whose copy of the plan it is judged by; how many files are `left` on the pod.
+    """
+
+    how_far: str | None
+    resumed: int
+    strays: str
+    plan_from: PlanSource
+    left: int
+
+
+def summary(verdict: Verdict, plan: Plan, stages: list[StageResult], course: Course) -> str:
+    """The verdict line: what it says, and what it does not cover."""
     cuda_left_out = sum(stage["cuda"] for stage in plan["left_out"])
     other_left_out = len(plan["left_out"]) - cuda_left_out
     allowed = sum(int(stage.tests.get("allowed_skips", 0)) for stage in stages)
@@ -44,16 +50,20 @@ def summary(
         f"optional and not passed: {', '.join(optional)}" if optional else "",
         "no required stage applied" if not any(stage.required for stage in stages) else "",
         f"{count(on_gpu, 'stage')} ran kernels on the GPU" if plan["promises"]["cuda"] else "",
-        how_far or "",
-        f"resumed {'once' if resumed == 1 else count(resumed, 'time')} after its agent died" if resumed else "",
+        course.how_far or "",
+        f"resumed {_times(course.resumed)} after its agent died" if course.resumed else "",
         "uncommitted changes were not part of this run" if plan["dirty"] else "",
         f"without the submodule {listing(absent)}" if absent else "",
         "judged by a runbook that the commit does not hold" if is_not_the_commits(plan["runbook"]) else "",
-        strays,
-        f"{count(left, 'file')} stay on the pod" if left else "",
-        "judged by the pod's copy of the plan, for it was not launched from here" if plan_from == "pod" else "",
+        course.strays,
+        f"{count(course.left, 'file')} stay on the pod" if course.left else "",
+        "judged by the pod's copy of the plan, for it was not launched from here" if course.plan_from == "pod" else "",
     ]
     return "; ".join(part for part in parts if part)
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else count(number, "time")
 
 
 def told_of_command(stages: list[StageResult], how_far: str | None) -> str:

@@ -21,6 +21,7 @@ import pytest
 from .runners import junit
 from .runners.events import Events, file_of_its_own
 from .runners.parameters import same_cases
+from .runners.reports import CALLED, CHECKS, RAISED, WHY, details_of, failure, skip_reason
 from .runners.why import why
 from .runners.written import NO_TESTS_IN, code_of, ignored, not_collected
 from .sabotage.attempt import Attempt, Stop, noticed_in, quickest
@@ -36,18 +37,12 @@ Wrapper = Generator[None, Any, Any]
 """What looks on at a hook."""
 FD_VARIABLE = "NSA_POD_PYTEST_FD"
 _WORKER_KEY = "nsa_pod"
-# On each report: what the item has raised so far, in every phase and attempt; whether the test itself was called.
-_RAISED, _CALLED = "nsa_pod_raised", "nsa_pod_called"
 # On each item: whether its call passed.
 _PASSED = "nsa_pod_passed"
 # On each collection's report: its outcome and how much it holds, as pytest itself had made it.
 _COLLECTED = "nsa_pod_collected"
-# On the last report of a test: which checks ran, as `_checks` says it.
-_CHECKS = "nsa_pod_checks"
-# Among them, of a test that ran in a fork: what its session does not see.
+# Among the checks of a test that ran in a fork: what its session does not see.
 _ASSERTIONS = "assertions"
-# On the report of a failure: why, as `why` says it.
-_WHY = "nsa_pod_why"
 # On each item: the code that was collected, whatever a hook or a fixture puts in its place later.
 _WRITTEN = "nsa_pod_written"
 # Of pluggy's two styles the old one takes twice as long, and before 1.2 there is no other.
@@ -153,24 +148,24 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     excinfo = before or call.excinfo
     state = item.__dict__
     if excinfo is not None and not excinfo.errisinstance((pytest.skip.Exception, SkipTest)):
-        state.setdefault(_RAISED, []).append(excinfo.typename)
-    elif call.when == "call" and state.get(_CALLED):
-        state.setdefault(_RAISED, []).append(state[_CALLED])
+        state.setdefault(RAISED, []).append(excinfo.typename)
+    elif call.when == "call" and state.get(CALLED):
+        state.setdefault(RAISED, []).append(state[CALLED])
     if excinfo is not None:
         _explain(report, excinfo)
-    if _RAISED in state:
-        setattr(report, _RAISED, list(state[_RAISED]))
+    if RAISED in state:
+        setattr(report, RAISED, list(state[RAISED]))
     if call.when == "call":
         state[_PASSED] = report.passed
-        setattr(report, _CALLED, _CALLED in state or not _calls_function(item))
+        setattr(report, CALLED, CALLED in state or not _calls_function(item))
     elif call.when == "teardown":
-        setattr(report, _CHECKS, _checks(item))
+        setattr(report, CHECKS, _checks(item))
     return report
 
 
 def _explain(report: pytest.TestReport | pytest.CollectReport, excinfo: Any) -> None:
     if excinfo is not None and report.failed:
-        setattr(report, _WHY, why(excinfo.value, report, _guard.config.one("tree")))
+        setattr(report, WHY, why(excinfo.value, report, _guard.config.one("tree")))
 
 
 def _checks(item: pytest.Item) -> dict[str, object]:
@@ -250,7 +245,7 @@ def _watched(call: Callable[..., Any]) -> Callable[..., Any]:
     """Pytest's own call of the function, which tells what that has raised."""
 
     def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Any:
-        pyfuncitem.__dict__[_CALLED] = ""
+        pyfuncitem.__dict__[CALLED] = ""
         return _noting_raised(pyfuncitem.__dict__, call, pyfuncitem)
 
     return pytest_pyfunc_call
@@ -263,7 +258,7 @@ def _noting_raised(state: dict[str, Any], call: Callable[..., Any], *args: Any, 
     except (pytest.skip.Exception, SkipTest):
         raise
     except BaseException as error:
-        state[_CALLED] = type(error).__name__
+        state[CALLED] = type(error).__name__
         raise
 
 
@@ -276,7 +271,7 @@ def _claiming(call: Callable[..., Any], *, is_ours: bool) -> Callable[..., Any]:
         if not is_ours or not _calls_function(pyfuncitem):
             claimed = call(pyfuncitem)
             if claimed is not None:
-                pyfuncitem.__dict__.setdefault(_CALLED, "")
+                pyfuncitem.__dict__.setdefault(CALLED, "")
             return claimed
         function = pyfuncitem.obj
         pyfuncitem.obj = _telling(function, pyfuncitem.__dict__)
@@ -291,7 +286,7 @@ def _claiming(call: Callable[..., Any], *, is_ours: bool) -> Callable[..., Any]:
 def _telling(function: Callable[..., Any], state: dict[str, Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        state.setdefault(_CALLED, "")
+        state.setdefault(CALLED, "")
         return _noting_raised(state, function, *args, **kwargs)
 
     return call
@@ -348,13 +343,13 @@ class Reporter(Events):
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self.send("collect_error", id=report.nodeid, **_failure(report))
+            self.send("collect_error", id=report.nodeid, **failure(report))
         elif report.skipped:
-            self.send("collect_skip", id=report.nodeid, reason=_skip_reason(report))
+            self.send("collect_skip", id=report.nodeid, reason=skip_reason(report))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         when, outcome, more = report.when, report.outcome, ""
-        details = _details(report, when, outcome)
+        details = details_of(report, when, outcome)
         if details:
             of_fork = details.get("checks", {}).pop(_ASSERTIONS, None)
             if of_fork:
@@ -458,46 +453,3 @@ def _may_hold_tests(path: Path, patterns: list[str]) -> bool:
         return any(fnmatch(path.name, pattern) for pattern in patterns)
     expected = not any(fnmatch(path.name, pattern) for pattern in NO_TESTS_IN)
     return expected and any(found for pattern in patterns for found in path.rglob(pattern))
-
-
-def _details(report: Any, when: str, outcome: str) -> dict[str, Any]:
-    """What else an outcome needs: reasons, the subtest that it is of, and at the end the routes that were taken."""
-    details: dict[str, Any] = {}
-    own = vars(report)
-    if own.get(_RAISED):
-        details["raised"] = own[_RAISED]
-    if "wasxfail" in own:
-        details["xfail"] = str(report.wasxfail)
-    elif outcome == "skipped":
-        details["reason"] = _skip_reason(report)
-    elif outcome == "failed":
-        details.update(_failure(report))
-    if "context" in own:
-        details["subtest"] = True
-    if when == "call":
-        if not own.get(_CALLED):
-            details["called"] = False
-    elif when == "teardown":
-        routes = [[k, str(v)] for k, v in report.user_properties if k.startswith("route.")]
-        if routes:
-            details["routes"] = routes
-        if own.get(_CHECKS):
-            details["checks"] = own[_CHECKS]
-    return details
-
-
-def _skip_reason(report: Any) -> str:
-    reason = report.longrepr[2] if isinstance(report.longrepr, (tuple, list)) else str(report.longrepr)
-    prefix = "Skipped: "
-    return str(reason[len(prefix) :] if reason.startswith(prefix) else reason)
-
-
-def _failure(report: Any) -> dict[str, object]:
-    told = getattr(report, _WHY, None)
-    return {"reason": told["error"][0], "why": told} if told and told["error"] else {"reason": _last_line(report)}
-
-
-def _last_line(report: Any) -> str:
-    crash = getattr(report.longrepr, "reprcrash", None)
-    text = crash.message if crash is not None else report.longreprtext.strip().rpartition("\n")[2]
-    return str(text).partition("\n")[0][:500]
