@@ -20,30 +20,21 @@ stages:
 TALKS = "import os, sys\nos.write(1, b'out ' + os.environb[b'TOKEN'] + b'\\n')\nsys.stderr.write('err\\n')\n"
 
 
-@pytest.fixture
-def ended(project: Project) -> str:
-    """A run that has ended; its id."""
+def test_the_copy_here_is_shown_and_else_the_pods(project: Project) -> None:
     project.commit({"runbooks/r.yaml": RUNBOOK + "env: {TOKEN: {secret: hushhush}}\n", "talks.py": TALKS})
-    return str(project.validate("--runbook", "r").json["run_id"])
-
-
-def test_the_copy_here_is_shown_and_else_the_pods(project: Project, ended: str) -> None:
+    ended = str(project.validate("--runbook", "r").json["run_id"])
     assert project.here("logs", "latest", "talks").stdout == "out ***TOKEN***\n"
     assert project.here("logs", ended[:15], "talks", "--stderr").stdout == "err\n"
-    shutil.rmtree(project.root / "artifacts")
-    assert project.here("logs", "--pod", "local", ended, "talks", "--stderr").stdout == "err\n"
-    unknown = project.here("logs", "--pod", "local", "2019", "talks")
-    assert unknown.exit_code == 4 and "knows 0 runs called 2019" in unknown.stderr
-    assert project.here("logs", ended, "talks").exit_code == 2  # nobody knows on which pod
-
-
-def test_what_cannot_be_shown_is_said(project: Project, ended: str) -> None:
-    unknown = project.here("logs", ended, "talk")
-    assert unknown.exit_code == 2 and "has no stage 'talk': did you mean talks?" in unknown.stderr
+    mistyped = project.here("logs", ended, "talk")
+    assert mistyped.exit_code == 2 and "has no stage 'talk': did you mean talks?" in mistyped.stderr
     for _ in range(2):
         blocked = project.here("logs", "--pod", "local", ended, "absent", "--follow")
         assert blocked.exit_code == 4 and "did not run: absent.py is not in the commit" in blocked.stderr
         shutil.rmtree(project.root / "artifacts", ignore_errors=True)
+    assert project.here("logs", "--pod", "local", ended, "talks", "--stderr").stdout == "err\n"
+    unknown = project.here("logs", "--pod", "local", "2019", "talks")
+    assert unknown.exit_code == 4 and "knows 0 runs called 2019" in unknown.stderr
+    assert project.here("logs", ended, "talks").exit_code == 2  # nobody knows on which pod
 
 
 @pytest.mark.slow
