@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import stat
 import struct
+import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -54,19 +55,41 @@ def _identity(s: os.stat_result) -> bytes:
 
 
 def write_atomically(path: Path, data: bytes | str | Iterable[str]) -> None:
-    """Write aside and rename: a reader, or a crash, sees the old content or the new. DiskError if it cannot be."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    """A reader, or a crash, sees the old content or the new. DiskError if it cannot be written."""
+    with aside(path) as beside, beside.open("wb") as f:
+        for piece in (data,) if isinstance(data, (bytes, str)) else data:
+            f.write(piece.encode() if isinstance(piece, str) else piece)
+        f.flush()
+        if beside is not path:
+            os.fsync(f.fileno())
+
+
+@contextmanager
+def aside(path: Path) -> Iterator[Path]:
+    """Where to write what is renamed to `path` then; `path` itself where that is a device or a pipe, which a file must
+    not take the place of. DiskError if it cannot be written.
+    """
     with on_this_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file() and not path.is_dir():
+            yield path
+            return
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            with aside.open("wb") as f:
-                for piece in (data,) if isinstance(data, (bytes, str)) else data:
-                    f.write(piece.encode() if isinstance(piece, str) else piece)
-                f.flush()
-                os.fsync(f.fileno())
-            aside.replace(path)
+            yield beside
+            beside.replace(path)
         finally:
-            aside.unlink(missing_ok=True)
+            beside.unlink(missing_ok=True)
+
+
+def try_to_write(path: Path) -> None:
+    """OSError where no file could be written."""
+    with suppress(FileNotFoundError):
+        os.lstat(path)  # a name that is too long, or leads through a file
+    folder = next(folder for folder in path.absolute().parents if folder.exists())
+    if not path.exists() or path.is_file():
+        with tempfile.TemporaryFile(dir=folder):
+            pass
 
 
 @contextmanager

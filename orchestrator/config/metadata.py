@@ -14,7 +14,7 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from orchestrator.config import poetry, test_runners
+from orchestrator.config import poetry, pytest_plugins, test_runners
 from orchestrator.config.markers import applies
 from orchestrator.config.read import ini, lines_of, parsed, text_of
 from orchestrator.shared.vendor import tomli
@@ -131,8 +131,8 @@ class Metadata:
         return found
 
     def requirements(self, is_named: Callable[[str], bool], *around: Metadata) -> Needs:
-        """Those of the project and of its tests; of what everybody who works on it gets, pytest's plugins and those
-        whose names stand in the tests. So too of what lies around it.
+        """Those of the project and of its tests, and of pytest's configuration; of what everybody who works on it gets,
+        pytest's plugins and those whose names stand in the tests. So too of what lies around it.
         """
         needs = self._read([*self._of_project(), *self._of_tests()])
         runners = test_runners.needs(self.folder, _table(self._data, "tool", "hatch", "envs"))
@@ -142,12 +142,19 @@ class Metadata:
                 needs.plain.setdefault(name, text)
             elif name not in needs.plain:
                 needs.unnamed.append(text)
+        for name, text in self._read(pytest_plugins.needs(self._pytest(), self._own_modules())).plain.items():
+            needs.plain.setdefault(name, text)
         needs.unread += others.unread
         for outer in (each.requirements(is_named) for each in around):
             needs.plain = {**outer.plain, **needs.plain}
             needs.unread += outer.unread
             needs.unnamed += outer.unnamed
         return needs
+
+    def _own_modules(self) -> set[str]:
+        """What may be imported of the project where its tests run."""
+        folders = (self.folder, self.folder / "src", *(self.folder / path for path in self.pytest_paths("pythonpath")))
+        return {path.stem for folder in folders for path in folder.glob("*")}
 
     def _read(self, lines: Iterable[str]) -> Needs:
         needs = Needs()

@@ -370,6 +370,11 @@ def _environment() -> dict[str, str]:
     return {**kept, **quiet}
 
 
+def is_bare(folder: Path) -> bool:
+    """Whether the folder is of a repository without a working tree, or of git's own folder in one with it."""
+    return run(["git", "-C", str(folder), "rev-parse", "--is-inside-git-dir"]).stdout.strip() == b"true"
+
+
 def title_of(commit_object: bytes) -> str:
     """The first line of the commit's message."""
     message = commit_object.partition(b"\n\n")[2]
