@@ -7,11 +7,11 @@ import stat
 import struct
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator.errors import DiskError
+from orchestrator.errors import DiskError, InputError
 from orchestrator.shared import disk, locks
 from orchestrator.shared.files import digest_of
 
@@ -82,14 +82,16 @@ def aside(path: Path) -> Iterator[Path]:
             beside.unlink(missing_ok=True)
 
 
-def try_to_write(path: Path) -> None:
-    """OSError where no file could be written."""
-    with suppress(FileNotFoundError):
-        os.lstat(path)  # a name that is too long, or leads through a file
-    folder = next(folder for folder in path.absolute().parents if folder.exists())
-    if not path.exists() or path.is_file():
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+def require_room(folder: Path, what: str) -> None:
+    """InputError where nothing can be kept in the folder, which is better said before anything was run."""
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(place))
+    if not there.is_dir():
+        raise InputError(f"{folder}: expected a folder for {what}, and {there} is none")
+    try:
+        tempfile.TemporaryDirectory(dir=there).cleanup()  # what a mode says is not all: file systems can be read-only
+    except OSError as e:
+        said = f"{folder}: expected a folder for {what}, and {there} cannot be written to: {e.strerror}"
+        raise InputError(said) from e
 
 
 @contextmanager

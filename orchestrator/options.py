@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +16,7 @@ import click
 from orchestrator import completion
 from orchestrator.config.inventory import Inventory, Pod, load_inventory
 from orchestrator.errors import InputError
-from orchestrator.files import try_to_write
-from orchestrator.shared import disk
+from orchestrator.files import require_room
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -143,13 +143,9 @@ class New(Folder):
     """A file to be written, or a directory to be filled: that it can be is tried before the work for it is done."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        path = super().convert(value, param, ctx)
-        try:
-            try_to_write(path if self.file_okay else path / "file")
-        except OSError as e:
-            if e.errno not in disk.FULL:  # which is no mistake of who has named it
-                said = f"{str(path)!r} cannot be written ({e.strerror}): expected a place that takes files"
-                self.fail(said, param, ctx)
+        path: Path = super().convert(value, param, ctx)
+        if not os.path.exists(path) or path.is_file():  # no device, and no pipe
+            require_room(*((path.parent, f"the file {path.name}") if self.file_okay else (path, "files")))
         return path.resolve() if path.is_symlink() and path.is_file() else path
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 _OPTIONS = {
@@ -46,8 +47,7 @@ _OF_PYTEST = re.compile(r"no:.*|_pytest\..*|pytester.*|doctest|faulthandler|cach
 def needs(configuration: Mapping[str, Any], own: Iterable[str]) -> Iterator[str]:
     """As requirements. Of modules that `-p` names, those of the project's `own` are none."""
     yield from _words(configuration.get("required_plugins"))
-    words = _words(configuration.get("addopts"))
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in pairwise([*_words(configuration.get("addopts")), ""]):
         option = word.partition("=")[0]
         yield from (name for name, pattern in _OPTIONS.items() if re.fullmatch(pattern, option))
         module = following if word == "-p" else word[2:] if re.match(r"-p\w", word) else ""

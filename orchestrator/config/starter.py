@@ -96,7 +96,7 @@ def _of_packages(what: str, texts: Iterable[str]) -> Iterator[str]:
 
 
 def _installation(projects: Sequence[Survey]) -> Iterator[str]:
-    built = [found.project or "." for found in projects if found.project is not None and not _builds_in_place(found)]
+    built = [found.project or "." for found in projects if found.project is not None]
     if built:
         end = "]      # built from the commit, over the environment"
         yield from _folded("install: [", map(json.dumps, built), end, 10)

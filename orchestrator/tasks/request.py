@@ -13,6 +13,7 @@ from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import Limits, Runbook, RunbookFile, Stage, find_runbook, own_runbooks
 from orchestrator.config.variables import EnvMap, Variables
 from orchestrator.errors import InputError, Together
+from orchestrator.files import require_room
 from orchestrator.git.ancestry import ancestry_of
 from orchestrator.git.repository import Contents, Repository, Revision, is_bare
 from orchestrator.home import home
@@ -25,7 +26,6 @@ from orchestrator.plan.plan import ANY_SM, Capabilities, Mutation, Place, Work, 
 from orchestrator.shared.plan import Plan, RunbookOrigin, RunLimit, is_not_the_commits
 from orchestrator.shared.tree import without_files
 from orchestrator.store.history import history
-from orchestrator.store.run_directory import require_room
 from orchestrator.tasks.bootstrap import overruled_pin
 from orchestrator.tasks.mutants import find_mutants
 from orchestrator.tasks.needs import Needs, find_needs

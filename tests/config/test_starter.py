@@ -148,7 +148,8 @@ def test_tests_inside_a_compiled_package_get_it_built_in_the_tree(tmp_path: Path
     }
     _, runbook = written(tmp_path, files)
     build, tests = runbook.stages
-    assert not runbook.install and set(runbook.environment.extra) == {"pytest", "setuptools>=61", "cython"}
+    assert [each.path for each in runbook.install] == ["."]  # for its metadata: versions, entry points
+    assert set(runbook.environment.extra) == {"pytest", "setuptools>=61", "cython"}
     assert build.run == ["python", "setup.py", "build_ext", "--inplace"] and build.builds == ["fast/**/*.so"]
     assert tests.run == ["python", "-m", "pytest", "-q", "fast/tests"] and tests.needs == ["build"]
 
