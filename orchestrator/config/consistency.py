@@ -78,7 +78,7 @@ def of_stage(stage: object) -> Iterator[Error]:
     if not argv or pytest_arguments(argv) is None:
         if expect.get("routes"):
             yield Error(("expect", "routes"), "expected only of a stage that runs pytest")
-        if shell is None and "tests" in expect and not _may_run_tests(argv):
+        if shell is None and argv[:1] > [""] and "tests" in expect and not _may_run_tests(argv):
             what = "expected only of a stage that runs pytest, a program or a script; lines go under 'shell'"
             yield Error(("expect", "tests"), what)
         for key in ("kills", "mutants"):

@@ -85,6 +85,7 @@ class Metadata:
         tools = re.compile(r"scikit.build|meson|maturin|cython|pybind11|nanobind|cffi|torch|setuptools-rust", re.I)
         native = re.search(r"ext_modules|Extension\(|cffi_modules|rust_extensions", self._setup_py)
         own = "ext-modules" in _table(self._data, "tool", "setuptools")
+        own = own or "backend-path" in _table(self._data, "build-system")  # what a backend of its own does, nobody says
         return bool(native or own or any(map(tools.match, build)))
 
     @property
@@ -112,16 +113,16 @@ class Metadata:
     @property
     def pytest(self) -> str:
         """pytest's configuration, as a text."""
-        return " ".join(f"{key} {value}" for key, value in self._pytest().items())
+        return " ".join(f"{key} {value}" for key, value in self.pytest_configuration().items())
 
     def pytest_paths(self, key: str) -> list[str]:
         """Paths of pytest's configuration, such as `testpaths`; none that is a pattern."""
-        given = self._pytest().get(key)
+        given = self.pytest_configuration().get(key)
         words = given.split() if isinstance(given, str) else _texts(given)
         paths = [word.removeprefix("./").rstrip("/") for word in words if not set(word) & set("*?[")]
         return [path for path in paths if path]
 
-    def _pytest(self) -> dict[str, Any]:
+    def pytest_configuration(self) -> dict[str, Any]:
         own = _table(self._data, "tool", "pytest")
         found = {**own, **_table(own, "ini_options")}
         files = [("setup.cfg", "tool:pytest"), ("tox.ini", "pytest"), ("pytest.ini", "pytest")]
@@ -142,7 +143,9 @@ class Metadata:
                 needs.plain.setdefault(name, text)
             elif name not in needs.plain:
                 needs.unnamed.append(text)
-        for name, text in self._read(pytest_plugins.needs(self._pytest(), self._own_modules())).plain.items():
+        for name, text in self._read(
+            pytest_plugins.needs(self.pytest_configuration(), self._own_modules())
+        ).plain.items():
             needs.plain.setdefault(name, text)
         needs.unread += others.unread
         for outer in (each.requirements(is_named) for each in around):

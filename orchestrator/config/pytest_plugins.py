@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -40,6 +40,16 @@ _OPTIONS = {
     "nbval": r"--nbval(-.*)?",
     "xdoctest": r"--xdoc(test)?(-.*)?",
 }
+# Of each the usual one, and others that provide it too.
+_MARKS = {
+    "asyncio": ["pytest-asyncio"], "django_db": ["pytest-django"], "flaky": ["pytest-rerunfailures", "flaky"],
+    "forked": ["pytest-forked"], "repeat": ["pytest-repeat"], "timeout": ["pytest-timeout"], "trio": ["pytest-trio"],
+    "vcr": ["pytest-recording", "pytest-vcr"], "xdist_group": ["pytest-xdist"],
+}  # fmt: skip
+_FIXTURES = {
+    "benchmark": ["pytest-benchmark", "pytest-codspeed"], "httpserver": ["pytest-httpserver"],
+    "mocker": ["pytest-mock"], "requests_mock": ["requests-mock"], "snapshot": ["syrupy", "snapshottest"],
+}  # fmt: skip
 _MODULES = {"xdist": "pytest-xdist", "randomly": "pytest-randomly"}
 _OF_PYTEST = re.compile(r"no:.*|_pytest\..*|pytester.*|doctest|faulthandler|cacheprovider|junitxml|legacypath")
 
@@ -47,13 +57,29 @@ _OF_PYTEST = re.compile(r"no:.*|_pytest\..*|pytester.*|doctest|faulthandler|cach
 def needs(configuration: Mapping[str, Any], own: Iterable[str]) -> Iterator[str]:
     """As requirements. Of modules that `-p` names, those of the project's `own` are none."""
     yield from _words(configuration.get("required_plugins"))
+    keys = (f"--{key.replace('_', '-')}" for key in configuration)  # called as options are
+    yield from (name for key in keys for name in _plugins(key))
     for word, following in pairwise([*_words(configuration.get("addopts")), ""]):
-        option = word.partition("=")[0]
-        yield from (name for name, pattern in _OPTIONS.items() if re.fullmatch(pattern, option))
+        yield from _plugins(word.partition("=")[0])
         module = following if word == "-p" else word[2:] if re.match(r"-p\w", word) else ""
         top = module.partition(".")[0]
         if re.match(r"[a-zA-Z]", top) and not _OF_PYTEST.fullmatch(module) and top not in own:
             yield _MODULES.get(top, top.replace("_", "-"))
+
+
+def of_tests(texts: Iterable[str], configuration: Mapping[str, Any], known: Container[str]) -> set[str]:
+    """Those whose marks and fixtures the tests use, where nothing `known` nor the repository provides them: a guess."""
+    text = "\n".join(texts)
+    registered = "\n".join([str(configuration.get("markers")), *re.findall(r"addinivalue_line\([^)]*\)", text)])
+    marks = {name for name in re.findall(r"pytest\.mark\.(\w+)", text) if not re.search(rf"\b{name}\b", registered)}
+    arguments = {name for given in re.findall(r"def test\w*\(([^)]*)\)", text) for name in re.findall(r"\w+", given)}
+    fixtures = {name for name in arguments if not re.search(rf"def {name}\(|name=[\"']{name}[\"']", text)}
+    using = [_MARKS[name] for name in marks & {*_MARKS}] + [_FIXTURES[name] for name in fixtures & {*_FIXTURES}]
+    return {names[0] for names in using if not any(name in known for name in names)}
+
+
+def _plugins(option: str) -> Iterator[str]:
+    return (name for name, pattern in _OPTIONS.items() if re.fullmatch(pattern, option))
 
 
 def _words(value: object) -> list[str]:

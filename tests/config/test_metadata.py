@@ -133,6 +133,7 @@ def test_where_requirements_stand(tmp_path: Path, files: dict[str, str], plain: 
         ("addopts = -nauto --benchmark-skip", "pytest-xdist pytest-benchmark"),
         ("required_plugins = pytest-xdist>=3 pytest-mock\naddopts = -n4", "pytest-xdist>=3 pytest-mock"),
         ("addopts = -p xdist -p pytest_cov -p no:randomly -p pytester", "pytest-xdist pytest-cov"),
+        ("timeout = 10\nasyncio_mode = auto\nlog_cli = true", "pytest-timeout pytest-asyncio"),
         ("addopts = -p own -p tests.plugin --strict-markers --no-header -ra -k 'not slow", ""),
     ],
 )
