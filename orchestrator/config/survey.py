@@ -314,7 +314,7 @@ def _is_tests(path: PurePosixPath, text: str, project: str) -> bool:
 
 def _is_bench(path: PurePosixPath, text: str) -> bool:
     """By its name; by a folder's only what speaks of time too: one of a benchmark's tasks is called so as well."""
-    if path.stem.startswith("__"):
+    if path.stem.startswith("_"):  # a helper
         return False
     in_folder = any(map(_BENCH.fullmatch, path.parent.parts))
     return bool(_BENCH.fullmatch(path.stem) or (in_folder and _MEASURES.search(text)))
