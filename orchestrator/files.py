@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import stat
 import struct
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator.errors import DiskError
+from orchestrator.errors import DiskError, InputError
 from orchestrator.shared import disk, locks
 from orchestrator.shared.files import digest_of
 
@@ -54,19 +55,43 @@ def _identity(s: os.stat_result) -> bytes:
 
 
 def write_atomically(path: Path, data: bytes | str | Iterable[str]) -> None:
-    """Write aside and rename: a reader, or a crash, sees the old content or the new. DiskError if it cannot be."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    """A reader, or a crash, sees the old content or the new. DiskError if it cannot be written."""
+    with aside(path) as beside, beside.open("wb") as f:
+        for piece in (data,) if isinstance(data, (bytes, str)) else data:
+            f.write(piece.encode() if isinstance(piece, str) else piece)
+        f.flush()
+        if beside is not path:
+            os.fsync(f.fileno())
+
+
+@contextmanager
+def aside(path: Path) -> Iterator[Path]:
+    """Where to write what is renamed to `path` then; `path` itself where that is a device or a pipe, which a file must
+    not take the place of. DiskError if it cannot be written.
+    """
     with on_this_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file() and not path.is_dir():
+            yield path
+            return
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            with aside.open("wb") as f:
-                for piece in (data,) if isinstance(data, (bytes, str)) else data:
-                    f.write(piece.encode() if isinstance(piece, str) else piece)
-                f.flush()
-                os.fsync(f.fileno())
-            aside.replace(path)
+            yield beside
+            beside.replace(path)
         finally:
-            aside.unlink(missing_ok=True)
+            beside.unlink(missing_ok=True)
+
+
+def require_room(folder: Path, what: str) -> None:
+    """InputError where nothing can be kept in the folder, which is better said before anything was run."""
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(place))
+    if not there.is_dir():
+        raise InputError(f"{folder}: expected a folder for {what}, and {there} is none")
+    try:
+        tempfile.TemporaryDirectory(dir=there).cleanup()  # what a mode says is not all: file systems can be read-only
+    except OSError as e:
+        said = f"{folder}: expected a folder for {what}, and {there} cannot be written to: {e.strerror}"
+        raise InputError(said) from e
 
 
 @contextmanager

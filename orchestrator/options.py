@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import click
 from orchestrator import completion
 from orchestrator.config.inventory import Inventory, Pod, load_inventory
 from orchestrator.errors import InputError
+from orchestrator.files import require_room
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -113,7 +115,10 @@ class Text(click.types.StringParamType):
     """Text that says something: an unset variable of a script must not stand for any run, commit or file."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return super().convert(value, param, ctx) or self.fail("expected a name, got an empty text", param, ctx)
+        text = super().convert(value, param, ctx)
+        if isinstance(text, str) and not text.strip():
+            self.fail("expected a name, got a blank text" if text else "expected a name, got an empty text", param, ctx)
+        return text
 
 
 class Words(click.types.StringParamType):
@@ -134,9 +139,21 @@ class Folder(click.Path):
         return super().convert(TEXT.convert(value, param, ctx), param, ctx)
 
 
+class New(Folder):
+    """A file to be written, or a directory to be filled: that it can be is tried before the work for it is done."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path: Path = super().convert(value, param, ctx)
+        if not os.path.exists(path) or path.is_file():  # no device, and no pipe
+            require_room(*((path.parent, f"the file {path.name}") if self.file_okay else (path, "files")))
+        return path.resolve() if path.is_symlink() and path.is_file() else path
+
+
 TEXT = Text()
 FOLDER = Folder(path_type=Path, file_okay=False)
 FILE = Folder(path_type=Path, dir_okay=False)
+NEW_FILE = New(path_type=Path, dir_okay=False)
+NEW_FOLDER = New(path_type=Path, file_okay=False)
 
 
 def one_pod(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> str | None:
@@ -236,7 +253,7 @@ claims = together(
     click.option("--steal", is_flag=True, help="Cancel the run that holds the pod, and take it."),
 )
 reaching = together(pod, inventory, trust, json, loudness)
-page = click.option("--page", type=FILE, metavar="FILE", help="Write what was found there too, as a page (HTML).")
+page = click.option("--page", type=NEW_FILE, metavar="FILE", help="Write what was found there too, as a page (HTML).")
 timed = click.option(
     "--stage",
     type=TEXT,

@@ -14,6 +14,7 @@ from typing import Any, Sequence
 from orchestrator.agent import lock, runs
 from orchestrator.agent.env import source
 from orchestrator.agent.host import gpu, gpu_use, machine
+from orchestrator.shared.pythons import is_python
 from orchestrator.shared.query import ask
 
 _PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(8, 15)))
@@ -60,8 +61,7 @@ def _named(pythons: Sequence[str]) -> list[str]:
     found: dict[tuple[str, str], str] = {}
     for python in pythons:
         file = os.path.realpath(python)
-        is_python = os.path.basename(file).startswith("python")
-        found.setdefault((os.path.dirname(python), file) if is_python else (python, ""), python)
+        found.setdefault((os.path.dirname(python), file) if is_python(file) else (python, ""), python)
     return list(found.values())
 
 

@@ -13,7 +13,7 @@ from orchestrator.commands import examples
 from orchestrator.commands.contact import reach
 from orchestrator.commands.output import show
 from orchestrator.errors import InputError
-from orchestrator.options import FOLDER, MOST, TEXT, Amount, Reaching, takes
+from orchestrator.options import FOLDER, MOST, NEW_FOLDER, TEXT, Amount, Reaching, takes
 from orchestrator.report import terminal
 from orchestrator.tasks import bootstrap as bootstrap_task
 from orchestrator.tasks import environments as environments_task
@@ -47,7 +47,9 @@ class Bootstrap(Reaching):
 @click.option("--wheelhouse", type=FOLDER, help="Carry this directory of wheels to the pod and ask no network there.")
 @click.option("--offline", is_flag=True, help="Ask no network on the pod: use what lies there, or the --wheelhouse.")
 @click.option(
-    "--download-wheelhouse", type=FOLDER, help="Fill this directory here with the wheels for the pod; install nothing."
+    "--download-wheelhouse",
+    type=NEW_FOLDER,
+    help="Fill this directory here with the wheels for the pod; install nothing.",
 )
 @click.option("--allow-source-build", is_flag=True, help="Compile flash-attn on the pod where it has no wheel.")
 @click.option(

@@ -13,7 +13,7 @@ from orchestrator import options
 from orchestrator.commands import examples
 from orchestrator.commands.output import stdout, write
 from orchestrator.errors import InputError
-from orchestrator.options import FILE, TEXT, Kept, takes
+from orchestrator.options import NEW_FILE, TEXT, Kept, takes
 from orchestrator.report import history as report_history
 from orchestrator.report import html
 from orchestrator.tasks import history as history_task
@@ -41,7 +41,7 @@ class History(Kept):
 @options.artifacts
 @options.json
 @click.option("--html", is_flag=True, help="Print one page that needs nothing else.")
-@click.option("--output", "-o", type=FILE, metavar="FILE", help="Write it there instead of to stdout.")
+@click.option("--output", "-o", type=NEW_FILE, metavar="FILE", help="Write it there instead of to stdout.")
 @options.pod_option("Only runs on this pod [default: on all of one kind].")
 @click.option("--device", type=TEXT, metavar="GPU", help="On pods with this GPU, or CPU [default: the newest run's].")
 @click.option("--stage", type=TEXT, metavar="S", help="Only rows of this stage.")
@@ -53,7 +53,7 @@ class History(Kept):
     shell_complete=completions.runbooks,
     help="Recommend the thresholds that this runbook asks for.",
 )
-@click.option("--write", type=FILE, metavar="FILE", help="Write the recommended thresholds there, as YAML.")
+@click.option("--write", type=NEW_FILE, metavar="FILE", help="Write the recommended thresholds there, as YAML.")
 @click.argument("rows", type=TEXT, required=False)
 @takes(History)
 def history(o: History) -> int:

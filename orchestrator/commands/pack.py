@@ -10,7 +10,7 @@ import click
 from orchestrator import options
 from orchestrator.commands import examples
 from orchestrator.commands.outcome import show_result
-from orchestrator.options import FILE, Kept, takes
+from orchestrator.options import FILE, NEW_FILE, Kept, takes
 from orchestrator.store.run_directory import find as find_run
 from orchestrator.tasks import pack as pack_task
 
@@ -30,7 +30,7 @@ class Open(Kept):
 @click.command(epilog=examples("nsa-pod pack", "nsa-pod pack 20261121-101500 --output for-alice.zip"))
 @options.repo
 @options.artifacts
-@click.option("--output", "-o", type=FILE, metavar="FILE", help="[default: the run id in the current directory].")
+@click.option("--output", "-o", type=NEW_FILE, metavar="FILE", help="[default: the run id in the current directory].")
 @options.run
 @takes(Pack)
 def pack(o: Pack) -> int:

@@ -11,7 +11,7 @@ from orchestrator import options
 from orchestrator.commands import examples
 from orchestrator.commands.output import stdout, write
 from orchestrator.errors import InputError
-from orchestrator.options import FILE, Inventoried, Kept, takes
+from orchestrator.options import NEW_FILE, Inventoried, Kept, takes
 from orchestrator.report import hosts
 from orchestrator.store.run_directory import find as find_run
 from orchestrator.tasks import report as report_task
@@ -45,7 +45,7 @@ class Report(Kept, Inventoried):
 @click.option("--markdown", is_flag=True, help="Print report.md instead of the table: --format markdown.")
 @click.option("--html", is_flag=True, help="Print one page that needs nothing else: --format html.")
 @click.option("--format", "form", type=click.Choice(report_task.FORMS), help="How it is printed [default: text].")
-@click.option("--output", "-o", type=FILE, metavar="FILE", help="Write it there instead of to stdout.")
+@click.option("--output", "-o", type=NEW_FILE, metavar="FILE", help="Write it there instead of to stdout.")
 @click.option("--redact-hosts", is_flag=True, help="Leave out hosts, addresses, users, ports, homes: to be shared.")
 @options.run
 @takes(Report)

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from orchestrator.config import shell_lines
+from orchestrator.shared.pythons import is_python
 
 # What a bare argument after an option of pytest's, or of a plugin's, may be: a value. Only after these it is a path.
 _PYTEST_FLAGS = frozenset(
@@ -18,7 +19,6 @@ _PYTEST_FLAGS = frozenset(
     "--continue-on-collection-errors --collect-in-virtualenv --setup-show --setup-only --setup-plan --xfail-tb".split()
 )
 _PYTEST_SHORT_WITH_VALUE = frozenset("kmpcoWrn")
-_PYTHON = re.compile(r"^(\{python\}|python(\d(\.\d+)?)?)$")
 _PYTHON_VALUES = frozenset({"-W", "-X"})
 _MAKE_NO_FILES = frozenset(
     "pytest py.test set export echo printf true : ulimit date ls cat tee grep head tail wc".split()
@@ -77,7 +77,7 @@ def _named_in_lines(text: str) -> Iterator[tuple[str, bool]]:
         yield from ((name, makes_anything or name in named) for name in _programs(command.words))
         named.update(command.words, command.rest)
         program = PurePosixPath(command.words[0]).name
-        makes_anything = makes_anything or not (_PYTHON.match(program) or program in _MAKE_NO_FILES)
+        makes_anything = makes_anything or not (is_python(program) or program in _MAKE_NO_FILES)
 
 
 def _programs(command: Sequence[str]) -> list[str]:
@@ -95,7 +95,7 @@ def _script(run: Sequence[str]) -> Iterator[str]:
 
 
 def _python_target(run: Sequence[str]) -> tuple[Literal["module", "file", "other"], str]:
-    if not _PYTHON.match(PurePosixPath(run[0]).name):
+    if not is_python(run[0]):
         return "other", ""
     rest = iter(run[1:])
     for argument in rest:

@@ -11,6 +11,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from orchestrator.config import shell_lines
 from orchestrator.config.commands import is_shell, pytest_arguments
+from orchestrator.shared.pythons import is_python
 from orchestrator.shared.schema import MISSING, Error, Location
 from orchestrator.text import nearest
 from orchestrator.verdict.artifacts.asked import normal
@@ -77,7 +78,7 @@ def of_stage(stage: object) -> Iterator[Error]:
     if not argv or pytest_arguments(argv) is None:
         if expect.get("routes"):
             yield Error(("expect", "routes"), "expected only of a stage that runs pytest")
-        if shell is None and "tests" in expect and not _may_run_tests(argv):
+        if shell is None and argv[:1] > [""] and "tests" in expect and not _may_run_tests(argv):
             what = "expected only of a stage that runs pytest, a program or a script; lines go under 'shell'"
             yield Error(("expect", "tests"), what)
         for key in ("kills", "mutants"):
@@ -93,7 +94,7 @@ def _may_run_tests(argv: Sequence[str]) -> bool:
     program, *rest = argv or [""]
     if is_shell(program):
         return bool(rest) and not any(re.fullmatch(r"-[a-z]*c", word) for word in rest)
-    if re.fullmatch(r"(.*/)?(python[\d.]*|\{python\})", program) is None:
+    if not is_python(program):
         return bool(program)
     return bool(rest) and ("-m" not in rest or any(re.search(r"test|nose|trial|[nt]ox", word) for word in rest))
 
@@ -110,8 +111,8 @@ def _twice(expect: Mapping[str, Any]) -> Iterator[Error]:
 
 
 def of_runbook(runbook: object) -> Iterator[Error]:
-    """One stage of each name, stages after those that they need, and one owner of each artifact."""
-    seen: set[str] = set()
+    """One stage of each name, whatever its case, stages after those that they need, and one owner of each artifact."""
+    seen: dict[str, str] = {}
     owners: dict[str, str] = {}
     stages = _list(_mapping(runbook).get("stages"))
     names = [_mapping(stage).get("name") for stage in stages]
@@ -120,14 +121,17 @@ def of_runbook(runbook: object) -> Iterator[Error]:
         name = given.get("name")
         at = ("stages", number)
         for position, need in enumerate(_texts(given.get("needs"))):
-            if need not in seen:
-                hint = ", and that one comes later" if need in names[number + 1 :] else nearest(need, seen)
+            if need not in seen.values():
+                hint = ", and that one comes later" if need in names[number + 1 :] else nearest(need, seen.values())
                 said = f"stage {name!r} needs {need!r}: expected an earlier stage{hint}"
                 yield Error((*at, "needs", position), said)
         if not isinstance(name, str):
             continue
-        if name in seen:
+        other = seen.setdefault(name.casefold(), name)  # some disks do not tell the folders `a` and `A` apart
+        if other == name and name in names[:number]:
             yield Error((*at, "name"), f"expected one stage of each name, got two called {name!r}")
+        elif other != name:
+            yield Error((*at, "name"), f"expected names that differ in more than case, got {other!r} and {name!r}")
         artifacts = _list(_mapping(given.get("expect")).get("artifacts"))
         for position, artifact in enumerate(artifacts):
             path = _path_of(artifact)
@@ -139,7 +143,6 @@ def of_runbook(runbook: object) -> Iterator[Error]:
                 said = f"artifact {path!r}: expected it once where it has a 'from', as nothing is copied twice"
             if said:
                 yield Error((*at, "expect", "artifacts", position, "path"), said)
-        seen.add(name)
 
 
 def _is_made_twice(path: str, artifacts: Sequence[object]) -> bool:

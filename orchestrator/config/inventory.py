@@ -189,11 +189,10 @@ class Inventory:
 
 def find(explicit: str | None) -> Path | None:
     """The inventory file: `--inventory`, else $NSA_POD_INVENTORY, else the nearest pods.yaml upward, else None."""
-    named = _named(explicit)
-    if named:
-        return named_file(named, "inventory", "a pods.yaml")
     here = Path.cwd()
-    return next((d / FILENAME for d in (here, *here.parents) if (d / FILENAME).is_file()), None)
+    nearest_one = next((str(d / FILENAME) for d in (here, *here.parents) if os.path.lexists(d / FILENAME)), None)
+    named = _named(explicit) or nearest_one
+    return named_file(named, "inventory", "a pods.yaml") if named else None
 
 
 def _named(explicit: str | None) -> str | None:

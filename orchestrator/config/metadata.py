@@ -14,7 +14,7 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from orchestrator.config import poetry, test_runners
+from orchestrator.config import poetry, pytest_plugins, test_runners
 from orchestrator.config.markers import applies
 from orchestrator.config.read import ini, lines_of, parsed, text_of
 from orchestrator.shared.vendor import tomli
@@ -85,6 +85,7 @@ class Metadata:
         tools = re.compile(r"scikit.build|meson|maturin|cython|pybind11|nanobind|cffi|torch|setuptools-rust", re.I)
         native = re.search(r"ext_modules|Extension\(|cffi_modules|rust_extensions", self._setup_py)
         own = "ext-modules" in _table(self._data, "tool", "setuptools")
+        own = own or "backend-path" in _table(self._data, "build-system")  # what a backend of its own does, nobody says
         return bool(native or own or any(map(tools.match, build)))
 
     @property
@@ -112,16 +113,16 @@ class Metadata:
     @property
     def pytest(self) -> str:
         """pytest's configuration, as a text."""
-        return " ".join(f"{key} {value}" for key, value in self._pytest().items())
+        return " ".join(f"{key} {value}" for key, value in self.pytest_configuration().items())
 
     def pytest_paths(self, key: str) -> list[str]:
         """Paths of pytest's configuration, such as `testpaths`; none that is a pattern."""
-        given = self._pytest().get(key)
+        given = self.pytest_configuration().get(key)
         words = given.split() if isinstance(given, str) else _texts(given)
         paths = [word.removeprefix("./").rstrip("/") for word in words if not set(word) & set("*?[")]
         return [path for path in paths if path]
 
-    def _pytest(self) -> dict[str, Any]:
+    def pytest_configuration(self) -> dict[str, Any]:
         own = _table(self._data, "tool", "pytest")
         found = {**own, **_table(own, "ini_options")}
         files = [("setup.cfg", "tool:pytest"), ("tox.ini", "pytest"), ("pytest.ini", "pytest")]
@@ -131,8 +132,8 @@ class Metadata:
         return found
 
     def requirements(self, is_named: Callable[[str], bool], *around: Metadata) -> Needs:
-        """Those of the project and of its tests; of what everybody who works on it gets, pytest's plugins and those
-        whose names stand in the tests. So too of what lies around it.
+        """Those of the project and of its tests, and of pytest's configuration; of what everybody who works on it gets,
+        pytest's plugins and those whose names stand in the tests. So too of what lies around it.
         """
         needs = self._read([*self._of_project(), *self._of_tests()])
         runners = test_runners.needs(self.folder, _table(self._data, "tool", "hatch", "envs"))
@@ -142,12 +143,21 @@ class Metadata:
                 needs.plain.setdefault(name, text)
             elif name not in needs.plain:
                 needs.unnamed.append(text)
+        for name, text in self._read(
+            pytest_plugins.needs(self.pytest_configuration(), self._own_modules())
+        ).plain.items():
+            needs.plain.setdefault(name, text)
         needs.unread += others.unread
         for outer in (each.requirements(is_named) for each in around):
             needs.plain = {**outer.plain, **needs.plain}
             needs.unread += outer.unread
             needs.unnamed += outer.unnamed
         return needs
+
+    def _own_modules(self) -> set[str]:
+        """What may be imported of the project where its tests run."""
+        folders = (self.folder, self.folder / "src", *(self.folder / path for path in self.pytest_paths("pythonpath")))
+        return {path.stem for folder in folders for path in folder.glob("*")}
 
     def _read(self, lines: Iterable[str]) -> Needs:
         needs = Needs()

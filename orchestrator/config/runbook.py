@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -127,6 +128,17 @@ PythonVersion = Annotated[
 ]
 
 
+def _wrong_package(text: str) -> str | None:
+    try:
+        Requirement(text)
+    except InvalidRequirement:
+        return f"expected a package with or without a version range, got {text!r}"
+    return None
+
+
+Package = Annotated[str, Keeps(_wrong_package)]
+
+
 class EnvironmentSpec(_Model):
     """Packages that the runbook needs, or `python: system` for the pod's own Python, where nothing is installed.
 
@@ -135,9 +147,9 @@ class EnvironmentSpec(_Model):
     """
 
     python: PythonVersion | None = None
-    requires: list[str] = []
-    optional: list[str] = []
-    extra: list[str] = []
+    requires: list[Package] = []
+    optional: list[Package] = []
+    extra: list[Package] = []
     requirements: list[str] = []
     pyproject: list[str] = []
     lock: str | None = None

@@ -78,7 +78,7 @@ def _environment(projects: Sequence[Survey]) -> Iterator[str]:
         yield f"  optional: [{_OPTIONAL}]"
     yield from _folded("  extra: [", map(json.dumps, extra), "]", 10)
     guessed = {text for found in projects for text in found.guessed}
-    yield from _of_packages("guessed by what tests import", [text for text in others if text in guessed])
+    yield from _of_packages("guessed by what tests import and use", [text for text in others if text in guessed])
     unread = [text for found in projects for text in found.unread]
     yield from _of_packages("left out, as they are not on an index", unread)
     unnamed = [text for found in projects for text in found.unnamed if _name(text) not in needs]
@@ -96,7 +96,7 @@ def _of_packages(what: str, texts: Iterable[str]) -> Iterator[str]:
 
 
 def _installation(projects: Sequence[Survey]) -> Iterator[str]:
-    built = [found.project or "." for found in projects if found.project is not None and not _builds_in_place(found)]
+    built = [found.project or "." for found in projects if found.project is not None]
     if built:
         end = "]      # built from the commit, over the environment"
         yield from _folded("install: [", map(json.dumps, built), end, 10)

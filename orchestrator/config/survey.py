@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
 
-from orchestrator.config import other_tests
+from orchestrator.config import other_tests, pytest_plugins
 from orchestrator.config.metadata import FILES, Metadata
 from orchestrator.config.read import parsed, text_of
 from orchestrator.config.under_test import functions
@@ -134,6 +134,7 @@ def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: s
     known = {*needs.plain, canonicalize_name(found.name)}
     on_path = [path for name in metadata.pytest_paths("pythonpath") for path in (metadata.folder / name).glob("*")]
     imported = _imported(texts.values(), files) - {path.stem for path in on_path} - metadata.extensions
+    imported |= pytest_plugins.of_tests(texts.values(), metadata.pytest_configuration(), known)
     found.guessed = sorted(name for name in imported if not _brought(name, known))
     found.needs = [*needs.plain.values(), *found.guessed]
     found.unread, found.unnamed = needs.unread, needs.unnamed
@@ -313,7 +314,7 @@ def _is_tests(path: PurePosixPath, text: str, project: str) -> bool:
 
 def _is_bench(path: PurePosixPath, text: str) -> bool:
     """By its name; by a folder's only what speaks of time too: one of a benchmark's tasks is called so as well."""
-    if path.stem.startswith("__"):
+    if path.stem.startswith("_"):  # a helper
         return False
     in_folder = any(map(_BENCH.fullmatch, path.parent.parts))
     return bool(_BENCH.fullmatch(path.stem) or (in_folder and _MEASURES.search(text)))

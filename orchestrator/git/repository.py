@@ -121,7 +121,7 @@ class Repository:
             return Revision(named, self._tree_of(named))
         commit = done.stdout.decode().strip()
         if not _COMMIT.match(commit):  # `^HEAD`: what it leaves out
-            raise InputError(f"revision {plain(name)!r} in {self.root} is not a commit")
+            raise InputError(f"revision {plain(repr(name))} in {self.root} is not a commit")
         if b" is ambiguous" in done.stderr:  # git prefers the tag, and only warns
             self._refuse_two(name)
         if _HEX.match(name) and not commit.startswith(name.lower()):
@@ -271,7 +271,7 @@ class Repository:
         return self._output("rev-parse", "--verify", f"{commit}^{{tree}}").decode().strip()
 
     def _unresolved(self, revision: str, said: str) -> str:
-        what = f"revision {plain(revision)!r} in {self.root}"
+        what = f"revision {plain(repr(revision))} in {self.root}"
         if "is ambiguous" in said:
             begin = [line[:12] for line in self._disambiguated(revision)]
             return f"{what} is ambiguous: expected more digits of one of {', '.join(begin)}"
@@ -368,6 +368,11 @@ def _environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     quiet = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     return {**kept, **quiet}
+
+
+def is_bare(folder: Path) -> bool:
+    """Whether the folder is of a repository without a working tree, or of git's own folder in one with it."""
+    return run(["git", "-C", str(folder), "rev-parse", "--is-inside-git-dir"]).stdout.strip() == b"true"
 
 
 def title_of(commit_object: bytes) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -165,18 +164,6 @@ def create(artifacts: Path, repo: Path, plan: Plan) -> RunDirectory:
     if not run.plan_file.exists():
         write_atomically(run.plan_file, to_json(plan))
     return run
-
-
-def require_room(folder: Path, what: str) -> None:
-    """InputError where nothing can be kept in the folder, which is better said before anything was run."""
-    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(place))
-    if not there.is_dir():
-        raise InputError(f"{folder}: expected a folder for {what}, and {there} is none")
-    try:
-        tempfile.TemporaryDirectory(dir=there).cleanup()  # what a mode says is not all: file systems can be read-only
-    except OSError as e:
-        said = f"{folder}: expected a folder for {what}, and {there} cannot be written to: {e.strerror}"
-        raise InputError(said) from e
 
 
 def ignore_results(artifacts: Path) -> None:

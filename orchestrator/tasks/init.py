@@ -10,6 +10,7 @@ from orchestrator.config.inventory import FILENAME
 from orchestrator.config.runbook import FOLDER, locate_runbook, own_runbooks
 from orchestrator.config.survey import Survey, survey
 from orchestrator.errors import InputError
+from orchestrator.git.repository import is_bare
 
 
 @dataclass
@@ -28,6 +29,10 @@ def init(folder: Path) -> Begun:
     """Look at the repository in `folder` and write what it lacks. What exists stays as it is."""
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder: expected that of a repository")
+    if is_bare(folder):
+        raise InputError(
+            f"{folder.resolve()} is a bare repository, or git's own folder: expected a repository with its files"
+        )
     found = survey(folder)
     done = Begun("; ".join(project.told() for project in found), "; ".join(filter(None, map(_advice, found))))
     _write(folder / FILENAME, starter.PODS, done)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import InputError, IntegrityError
-from orchestrator.files import is_regular, on_this_disk
+from orchestrator.files import aside, is_regular, on_this_disk
 from orchestrator.plan.plan import read_plan
 from orchestrator.pod.download import File, Quota, Refusal, file_of
 from orchestrator.report import html
@@ -44,15 +44,8 @@ def pack(run: RunDirectory, output: Path | None) -> Path:
     """Write the run's files, its manifest and its page into one file; where that is."""
     result, plan = run.rejudge(), run.plan()
     target = output or Path(f"{plan['run_id']}{SUFFIX}")
-    aside = target.with_name(f".{target.name}.{os.getpid()}")
-    with on_this_disk(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED) as archive:
-                _fill(archive, run, result, plan)
-            aside.replace(target)
-        finally:
-            aside.unlink(missing_ok=True)
+    with aside(target) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
+        _fill(archive, run, result, plan)
     return target
 
 
@@ -78,14 +71,14 @@ def open_(file: Path, artifacts: Path, repo: Path) -> Result:
 
 def _place(packed: _Packed, run: RunDirectory) -> None:
     """Unpack aside, judge it there, and give it its name."""
-    aside = run.path.with_name(f".{run.path.name}.{os.getpid()}")
+    beside = run.path.with_name(f".{run.path.name}.{os.getpid()}")
     try:
-        with on_this_disk(aside):
-            packed.unpack(aside)
-        RunDirectory(aside, run.shown).rejudge()  # InputError for what cannot be judged
-        aside.replace(run.path)
+        with on_this_disk(beside):
+            packed.unpack(beside)
+        RunDirectory(beside, run.shown).rejudge()  # InputError for what cannot be judged
+        beside.replace(run.path)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _fill(archive: zipfile.ZipFile, run: RunDirectory, result: Result, plan: Plan) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,8 +13,9 @@ from orchestrator.config.inventory import Pod
 from orchestrator.config.runbook import Limits, Runbook, RunbookFile, Stage, find_runbook, own_runbooks
 from orchestrator.config.variables import EnvMap, Variables
 from orchestrator.errors import InputError, Together
+from orchestrator.files import require_room
 from orchestrator.git.ancestry import ancestry_of
-from orchestrator.git.repository import Contents, Repository, Revision
+from orchestrator.git.repository import Contents, Repository, Revision, is_bare
 from orchestrator.home import home
 from orchestrator.pairing.choose import require_environment, require_possible
 from orchestrator.pairing.table import table
@@ -24,7 +26,6 @@ from orchestrator.plan.plan import ANY_SM, Capabilities, Mutation, Place, Work, 
 from orchestrator.shared.plan import Plan, RunbookOrigin, RunLimit, is_not_the_commits
 from orchestrator.shared.tree import without_files
 from orchestrator.store.history import history
-from orchestrator.store.run_directory import require_room
 from orchestrator.tasks.bootstrap import overruled_pin
 from orchestrator.tasks.mutants import find_mutants
 from orchestrator.tasks.needs import Needs, find_needs
@@ -180,8 +181,8 @@ def find(asked: Asked, narrow: Callable[[Runbook], Runbook] = lambda runbook: ru
     elif file:
         file = replace(file, document=replace(file.document, value=narrow(file.runbook)))
     needs = steps.attempt(lambda: _needs(file, repo, revision)) if file and repo and revision else None
-    if needs and pod:
-        steps.attempt(lambda: _hold_environment(needs, pod))
+    if needs and pod and file:
+        steps.attempt(lambda: _hold_environment(needs, pod, file))
     variables = steps.attempt(lambda: variables_of(file.runbook, pod)) if file and pod else None
     mutants: Mapping[str, Mutation] = {}
     sabotage = asked.sabotage and not asked.command
@@ -227,24 +228,34 @@ def needs_of(pod: Pod, folder: Path, runbook: str | None) -> Needs:
     else:
         read, root, commit = (lambda path: repo.blob_at("HEAD", path)), repo.root, "HEAD"
     name = runbook or pod.runbook or _own_default(pod, root) or _usual(pod)
-    needs = find_needs(find_runbook(name, root).runbook, read, commit)
-    _hold_environment(needs, pod)
+    file = find_runbook(name, root)
+    with _said_of(file):
+        needs = find_needs(file.runbook, read, commit)
+    _hold_environment(needs, pod, file)
     return needs
 
 
-def _hold_environment(needs: Needs, pod: Pod) -> None:
+def _hold_environment(needs: Needs, pod: Pod, file: RunbookFile) -> None:
     """The pod's environment is one that there is, and can have what is needed."""
     try:
         if pod.environment is not None:
             require_environment(table(), pod.environment)
     except InputError as e:
         raise InputError(f"{pod.inventory}: key 'pods.{pod.name}.environment': {e}") from e
-    require_possible(table(), needs.spec, pod.environment)
+    with _said_of(file):
+        require_possible(table(), needs.spec, pod.environment)
 
 
 def _needs(file: RunbookFile, repo: Repository, revision: Revision) -> Needs:
-    try:
+    with _said_of(file):
         return find_needs(file.runbook, lambda path: repo.blob_at(revision.commit, path), revision.commit)
+
+
+@contextmanager
+def _said_of(file: RunbookFile) -> Iterator[None]:
+    """What is wrong with a key of the runbook is said with its file and line."""
+    try:
+        yield
     except InputError as e:
         raise InputError(f"{_line_of(file, str(e).partition(':')[0])}: {e}") from e
 
@@ -270,6 +281,8 @@ def default_runbook(pod: Pod | None, root: Path) -> str:
     own = own_runbooks(root)
     if own:
         raise InputError(f"{root} has several runbooks: expected --runbook with one of {', '.join(own)}")
+    if is_bare(root):
+        raise InputError(f"{root} is a bare repository, without files: expected a clone of it, or --runbook FILE")
     raise InputError(f"{root} has no runbook: `nsa-pod init {quote(str(root))}` writes one that fits it")
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from typing import TYPE_CHECKING, Iterator, Optional
 
 from orchestrator.shared.files import Refused
+from orchestrator.shared.pythons import is_python
 from orchestrator.shared.text import plain, python_error
 from orchestrator.verdict.artifacts import evidence as artifacts
 
 if TYPE_CHECKING:
     from orchestrator.verdict.case import Case
 
-_PYTHON = re.compile(r"\{python\}|python[\d.]*")
 # What a shell whose exit codes are not recorded says of a program that it could not run, or that a signal ended; of a
 # bash they are recorded. What `sh:` says is of a shell behind another program, which has its exit code.
 _SHELL_ERRORS = re.compile(
@@ -55,7 +54,7 @@ def unawaited(case: Case) -> Iterator[str]:
 
 def shell_error(case: Case) -> Optional[str]:
     """What a shell or make says of a command that failed, where no exit code does; not of a Python, which has them."""
-    if case.stage["pytest"] or _PYTHON.fullmatch(os.path.basename("".join(case.stage["argv"][:1]))):
+    if case.stage["pytest"] or is_python("".join(case.stage["argv"][:1])):
         return None
     meant = (case.expect.get("allow_exit_codes") or {}).get("make", [])
     for stream in ("stderr", "stdout"):

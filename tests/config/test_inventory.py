@@ -101,6 +101,22 @@ def test_mistakes_name_file_line_key_and_expectation(tmp_path: Path, text: str, 
     assert "\n" not in str(caught.value)
 
 
+def test_a_pods_yaml_that_is_no_file_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NSA_POD_INVENTORY", raising=False)
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    for make, said in (
+        (lambda path: path.symlink_to("away"), "does not exist"),
+        (Path.mkdir, "is no file"),
+    ):
+        make(tmp_path / "pods.yaml")
+        with pytest.raises(InputError, match=f"inventory {tmp_path}/pods.yaml {said}: expected a pods.yaml"):
+            load_inventory()
+        (tmp_path / "pods.yaml").rename(tmp_path / f"not-{said}")
+    (tmp_path / "pods.yaml").write_text("pods: {mine: {transport: local}}")
+    assert [*load_inventory().pods] == ["mine"]
+
+
 def test_an_unknown_pod_is_answered_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"unknown pod 'pi-4080'.*did you mean pi-4090"):
         load_inventory(str(write(tmp_path, GOOD))).pod("pi-4080")

@@ -126,6 +126,23 @@ def test_where_requirements_stand(tmp_path: Path, files: dict[str, str], plain: 
     assert (list(needs.plain.values()), needs.unread) == (plain.split(" "), [])
 
 
+@pytest.mark.parametrize(
+    ("configuration", "plain"),
+    [
+        ("addopts = -q -n auto --cov=pkg --timeout 5", "pytest-xdist pytest-cov pytest-timeout"),
+        ("addopts = -nauto --benchmark-skip", "pytest-xdist pytest-benchmark"),
+        ("required_plugins = pytest-xdist>=3 pytest-mock\naddopts = -n4", "pytest-xdist>=3 pytest-mock"),
+        ("addopts = -p xdist -p pytest_cov -p no:randomly -p pytester", "pytest-xdist pytest-cov"),
+        ("timeout = 10\nasyncio_mode = auto\nlog_cli = true", "pytest-timeout pytest-asyncio"),
+        ("addopts = -p own -p tests.plugin --strict-markers --no-header -ra -k 'not slow", ""),
+    ],
+)
+def test_plugins_that_pytest_is_told_to_use(tmp_path: Path, configuration: str, plain: str) -> None:
+    files = {"pytest.ini": f"[pytest]\n{configuration}\n", "own.py": "", "tests/plugin.py": ""}
+    write_files(tmp_path, files)
+    assert list(Metadata(tmp_path).requirements(lambda _: False).plain.values()) == plain.split()
+
+
 def test_what_is_on_no_index(tmp_path: Path) -> None:
     poetry = '[tool.poetry.group.dev.dependencies]\na = {git = "https://example.org/a"}\nb = {path = "../b"}\n'
     write_files(tmp_path, {"pyproject.toml": poetry, "requirements.txt": "-e git+https://example.org/c\n-e ."})

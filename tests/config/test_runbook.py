@@ -76,6 +76,8 @@ def test_numbers_are_those_of_yaml_1_2(text: str, number: float) -> None:
             "stage 'a' needs 'sanity': expected an earlier stage, and that one comes later",
         ),
         ("name: sanity", "name: triton_fwd", "expected one stage of each name"),
+        ("name: sanity", "name: Triton_Fwd", "differ in more than case, got 'Triton_Fwd' and 'triton_fwd'"),
+        ("extra: [", "extra: ['pytest>>1', ", "bad.yaml:4: key 'environment.extra.0': expected a package with or"),
         ("name: sanity", "name: ../sanity", "key 'stages.0.name'"),
         ("path: routing.json", "path: ../routing.json", "expected a relative path without '..'"),
         ("path: routing.json", "path: /routing.json", "expected a relative path without '..'"),

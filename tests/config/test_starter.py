@@ -148,7 +148,8 @@ def test_tests_inside_a_compiled_package_get_it_built_in_the_tree(tmp_path: Path
     }
     _, runbook = written(tmp_path, files)
     build, tests = runbook.stages
-    assert not runbook.install and set(runbook.environment.extra) == {"pytest", "setuptools>=61", "cython"}
+    assert [each.path for each in runbook.install] == ["."]  # for its metadata: versions, entry points
+    assert set(runbook.environment.extra) == {"pytest", "setuptools>=61", "cython"}
     assert build.run == ["python", "setup.py", "build_ext", "--inplace"] and build.builds == ["fast/**/*.so"]
     assert tests.run == ["python", "-m", "pytest", "-q", "fast/tests"] and tests.needs == ["build"]
 
@@ -339,6 +340,26 @@ def test_what_uv_does_not_build_is_no_project(tmp_path: Path, more: dict[str, st
     assert ('PYTHONPATH: "{tree}"' in text) is (not installs)
 
 
+def test_plugins_whose_marks_and_fixtures_the_tests_use(tmp_path: Path) -> None:
+    test = "import pytest\n@pytest.mark.{}\ndef test_it({}): ..."
+    files = {
+        "tests/test_a.py": test.format("asyncio", "mocker, benchmark"),
+        "tests/test_b.py": test.format("timeout", "httpserver"),
+        "tests/conftest.py": "import pytest\n@pytest.fixture\ndef httpserver(): ...",
+        "pytest.ini": "[pytest]\nmarkers =\n  timeout: own\n",
+        "requirements-test.txt": "pytest-codspeed",
+    }
+    text, _ = written(tmp_path, files)
+    assert "  # guessed by what tests import and use: pytest-asyncio; pytest-mock\n" in text
+
+
+def test_a_build_backend_of_the_repository_may_compile(tmp_path: Path) -> None:
+    build = '[build-system]\nrequires = ["setuptools"]\nbackend-path = ["packaging"]\nbuild-backend = "own.hooks"\n'
+    files = {"pyproject.toml": build, "fast/__init__.py": "", "fast/c.pyx": "", "tests/test_x.py": ""}
+    _, runbook = written(tmp_path, files)
+    assert runbook.stages[0].run == ["pytest", "--import-mode=append", "-q", "tests"]
+
+
 def test_modules_below_a_folder_of_tests_are_no_packages(tmp_path: Path) -> None:
     tests = {
         "tests/conftest.py": "",
@@ -348,7 +369,7 @@ def test_modules_below_a_folder_of_tests_are_no_packages(tmp_path: Path) -> None
     }
     text, runbook = written(tmp_path, tests)
     assert set(runbook.environment.extra) == {"pytest", "cuda-python", "jax"}
-    assert "  # guessed by what tests import: cuda-python; jax\n" in text
+    assert "  # guessed by what tests import and use: cuda-python; jax\n" in text
 
 
 def test_what_setup_py_says_in_so_many_words(tmp_path: Path) -> None:

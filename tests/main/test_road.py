@@ -189,6 +189,11 @@ BAD_INPUT = [
     (["validate", "--pod", "local", "--runbook", ""], "expected a name, got an empty text"),
     (["validate", "--pod", "local", "--artifacts", ""], "expected a name, got an empty text"),
     (["pods", "--inventory", ""], "expected a name, got an empty text"),
+    (["validate", "--pod", "local", "--commit", " "], "expected a name, got a blank text"),
+    (["report", "--output", "/proc/report.md"], "/proc: expected a folder for the file report.md, and /proc cannot be"),
+    (["history", "--output", "runbooks/bad.yaml/page"], "runbooks/bad.yaml: expected a folder for the file page, and"),
+    (["compare", "HEAD", "HEAD", "--page", "/proc/a/page.html"], "/proc/a: expected a folder for the file page.html"),
+    (["bootstrap", "--pod", "local", "--download-wheelhouse", "/proc/wheels"], "/proc/wheels: expected a folder for"),
     (["report", "--markdown"], "expected --markdown or --json, not both"),
 ]
 

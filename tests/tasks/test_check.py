@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 
@@ -131,6 +132,19 @@ def test_a_repository_without_a_runbook_is_told_what_to_run(project: Project) ->
         assert outcome.stderr.count("\n") == 1
         assert f"{project.root} has no runbook: `nsa-pod init {project.root}` writes one" in outcome.stderr
     assert project.here("validate", "--pod", "local", "--runbook", "cpu-smoke", "--dry-run", "--json").json["stages"]
+
+
+def test_a_bare_repository_is_said_to_be_one(project: Project) -> None:
+    project.commit(FILES)
+    bare = project.root.parent / "bare.git"
+    subprocess.run(["git", "clone", "-q", "--bare", str(project.root), str(bare)], check=True)
+    for verb in (["check", "--repo", str(bare)], ["init", str(bare)], ["init", ".git"]):
+        outcome = project.here(*verb)
+        assert outcome.exit_code == 2 and "is a bare repository" in outcome.stderr
+    assert not (bare / "pods.yaml").exists()
+    project.write({"good.yaml": GOOD})
+    dry = ["validate", "--pod", "local", "--dry-run", "--repo", str(bare), "--runbook", "good.yaml"]
+    assert project.here(*dry).exit_code == 0
 
 
 def test_the_runbook_that_is_meant(project: Project) -> None:

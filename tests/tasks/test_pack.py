@@ -214,6 +214,15 @@ def test_by_the_command_line(
         main(["pack", str(run.path)])
     file = capsys.readouterr().out.strip()
     assert file == f"{run.path.name}.nsa-pod.zip"
+    with pytest.raises(SystemExit, match="2"):
+        main(["pack", str(run.path), "--output", f"{file}/inside"])
+    assert "expected a folder for the file inside" in capsys.readouterr().err
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    (tmp_path / "kept").touch()
+    with pytest.raises(SystemExit, match="0"):
+        main(["pack", str(run.path), "--output", "link"])
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "kept").read_bytes() == Path(file).read_bytes()
+    capsys.readouterr()
     with pytest.raises(SystemExit, match="1"):
         main(["open", file, "--json"])
     assert json.loads(capsys.readouterr().out)["verdict"] == "failed"

@@ -6,10 +6,14 @@ import posixpath
 
 _SUFFIXES = frozenset(
     ".py .pyi .pyx .pxd .pxi .pth .pyc .c .cc .cpp .cxx .h .hh .hpp .hxx .cu .cuh .cl .hip .ptx .s .S .f .f90 .inc .rs "
-    ".go .java .js .mjs .ts .lua .jl .r .R .pl .rb .so .pyd .dylib .a .o .whl .sh .bash .zsh .bat .cmake .mk .in .j2 "
-    ".cfg .ini .toml".split()
+    ".go .java .js .mjs .ts .lua .jl .r .R .pl .rb .so .pyd .dylib .a .o .whl .sh .bash .zsh .bat .cmake .mk .in "
+    ".j2".split()
 )
-_NAMES = frozenset("Makefile GNUmakefile makefile CMakeLists.txt Dockerfile justfile .coveragerc".split())
+# What other files of settings hold (.toml, .ini) is data of the programs that read them, as JSON and YAML are.
+_NAMES = frozenset(
+    "Makefile GNUmakefile makefile CMakeLists.txt Dockerfile justfile .coveragerc pyproject.toml setup.cfg tox.ini "
+    "pytest.ini .pytest.ini pytest.toml .pytest.toml uv.toml Cargo.toml".split()
+)
 _EXECUTABLE = "100755"
 
 

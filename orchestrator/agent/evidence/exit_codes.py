@@ -18,9 +18,9 @@ from orchestrator.agent.evidence.programs import (
     interpreter_of,
     is_file_of,
     is_ours,
-    is_python,
     program_of,
     run_by_find,
+    runs_python,
     words_of,
 )
 from orchestrator.agent.evidence.shell import work
@@ -88,7 +88,7 @@ def read(folder: Path, command: Command, where: Where, children: Iterable[Child]
     ]
     unseen = next(_unseen(command.argv, where, record, processes, entries), None)
     inert = work.inert(record, where.tree) if text and not processes.pythons else []
-    others = work.others(record) if text else [program for program in command.argv[:1] if not is_python(program)]
+    others = work.others(record) if text else [program for program in command.argv[:1] if not runs_python(program)]
     taken = {f"{as_typed(u.end.command, where)} returned {u.end.code}, and {u.by} went on": u for u in ends.taken()}
     doubts = [plain(said) for said, end in taken.items() if _is_own(end, where)]
     if command.status == 0:

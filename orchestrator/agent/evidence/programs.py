@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import List, Mapping, NamedTuple, Sequence
 
+from orchestrator.shared.pythons import is_python
+
 SHELL = re.compile(r"(?:r?ba|da|k|mk|pdk|z|c|tc|fi|xon|nu|elvi|)sh")
 _INTERPRETERS = re.compile(rf"{SHELL.pattern}|\.|source|perl|ruby|node|lua|tclsh|expect|Rscript|julia|php|awk|script")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^]]*\])?\+?=")
@@ -21,8 +23,7 @@ _CARRIERS: Mapping[str, str] = {
 _XARGS = "adEILnPs"  # its options that take a value; its own status is 123 where what it ran has failed
 _RUNNERS = re.compile(r"ctest|nosetests\d?|nose2|unittest|tox|nox|coverage|accelerate|torchrun|deepspeed|py\.?test.*")
 _RUN_TESTS = re.compile(r"(?:cargo|go|npm|yarn|pnpm|make|gmake|ninja|meson|bazel)\s+(?:\S+\s+)*\S*(?:test|check)")
-_RUNS_PYTHON = re.compile(r"(?:python|pypy)[\d.]*|py\.?test[\d.]*|torchrun|accelerate|deepspeed|coverage|tox|nox")
-_PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
+_WRITTEN_IN_PYTHON = re.compile(r"py\.?test[\d.]*|torchrun|accelerate|deepspeed|coverage|tox|nox")
 MAKES = ("make", "gmake", "ninja")
 _LONGEST_FIRST_LINE = 4096
 
@@ -91,8 +92,8 @@ def interpreter_of(program: str, cwd: Path) -> List[str]:
     return words
 
 
-def is_python(program: str) -> bool:
-    return _RUNS_PYTHON.fullmatch(os.path.basename(program)) is not None
+def runs_python(program: str) -> bool:
+    return is_python(program) or _WRITTEN_IN_PYTHON.fullmatch(os.path.basename(program)) is not None
 
 
 def is_ours(command: str, first: str, where: Where) -> bool:
@@ -104,7 +105,7 @@ def is_ours(command: str, first: str, where: Where) -> bool:
         return is_ours(inner, program_of(inner), where)
     if name in MAKES and "clean" not in command:
         return True
-    if _PYTHON.fullmatch(name) or _RUNNERS.fullmatch(name) or _RUN_TESTS.search(command):
+    if is_python(name) or _RUNNERS.fullmatch(name) or _RUN_TESTS.search(command):
         return True
     if name and any(_is_program_of(folder, name) for folder in where.programs):
         return not SHELL.fullmatch(name)

@@ -7,10 +7,10 @@ import time
 from typing import Callable, Iterable
 
 from orchestrator.agent.injected.kernels.cuda import has_context
+from orchestrator.shared.pythons import is_python
 
 # CUDA takes longer than that to begin, so that none is missed; a look costs milliseconds.
 _PAUSE_S = 0.2
-_PYTHONS = ("python", "pypy")  # they tell themselves, and better
 
 
 class CudaWatch:
@@ -27,12 +27,13 @@ class CudaWatch:
     def look(self, pids: Callable[[], Iterable[int]]) -> None:
         """Look at the stage's processes, if it is time."""
         if self.wait() == 0.0:
-            self.seen = any(has_context(pid) for pid in pids() if not _is_python(pid))
+            # A Python tells itself, and better.
+            self.seen = any(has_context(pid) for pid in pids() if not _runs_python(pid))
             self._next = time.monotonic() + _PAUSE_S
 
 
-def _is_python(pid: int) -> bool:
+def _runs_python(pid: int) -> bool:
     try:
-        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith(_PYTHONS)
+        return is_python(os.readlink(f"/proc/{pid}/exe"))
     except OSError:
         return False

@@ -58,8 +58,8 @@ def config_text(values: Mapping[str, str | Iterable[str]]) -> str:
 
 class Config:
     """A stage's configuration: where its Pythons report (`report`, `sessions`), its `tree`, the top-level `name`s that
-    it provides, the folders where other code is at `home`, each `prefix` of the environment's interpreters, and where
-    files that are `marked` are kept for the stage.
+    it provides, the folders where other code is at `home`, each `prefix` of the environment's interpreters, the pattern
+    of what a `python` is called, and where files that are `marked` are kept for the stage.
     """
 
     def __init__(self, text: str) -> None:

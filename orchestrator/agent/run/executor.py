@@ -37,6 +37,7 @@ from orchestrator.shared.failure import Failure
 from orchestrator.shared.files import walk
 from orchestrator.shared.journal import Journal
 from orchestrator.shared.plan import Plan, Stage, commits_of, with_sabotage
+from orchestrator.shared.pythons import is_python
 from orchestrator.shared.stage_record import StageRecord, blank
 from orchestrator.verdict import routes, rules
 from orchestrator.verdict.case import Run
@@ -230,8 +231,8 @@ class Executor:
         )
         record["refused"] += refused
         seen = read_observed(folder)
-        is_python = stage["pytest"] or prepare.runs_python(command.argv)
-        record["guarded"] = bool(seen.guarded) if is_python else seen.guarded
+        owes_a_guard = stage["pytest"] or is_python(command.argv[0])
+        record["guarded"] = bool(seen.guarded) if owes_a_guard else seen.guarded
         record["executed"] = seen.execution.executed
         seen_outside = command.cuda_watch is not None and command.cuda_watch.seen
         record["used_cuda"] = seen.execution.whole.on_cuda or seen_outside

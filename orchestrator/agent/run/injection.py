@@ -20,6 +20,7 @@ from orchestrator.agent.evidence.shell import recorder
 from orchestrator.agent.injected.stage import FILE, config_text
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.run import bytecode
+from orchestrator.shared.pythons import NAME
 from orchestrator.verdict import execution
 from orchestrator.verdict.case import SESSIONS
 
@@ -94,6 +95,7 @@ class Injection:
             "sessions": str(folder / SESSIONS),
             "agent": str(os.getpid()),
             "start": self._start,
+            "python": NAME,
             "marked": str(self._marked),
         }
         (self._places.injected / FILE).write_text(

@@ -12,8 +12,8 @@ from orchestrator.agent.env.interpreter import Interpreter
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.run.supervise import Command
 from orchestrator.shared import lfs
+from orchestrator.shared.pythons import is_python, version_meant
 
-_PYTHON = re.compile(r"\{python\}|python(?P<version>\d+(?:\.\d+)?)?")
 PYTEST_CACHE = "pytest_cache"
 """In a stage's folder: no evidence."""
 _PYTEST = re.compile(r"pytest|py\.test")
@@ -34,7 +34,7 @@ def fill(text: str, commit: str, python: str, places: Layout) -> str:
 
 def with_python(argv: Sequence[str], python: str) -> list[str]:
     """`argv` with a leading python, python3 ... replaced by the environment's."""
-    return [python if _PYTHON.fullmatch(argv[0]) else argv[0], *argv[1:]]
+    return [argv[0] if version_meant(argv[0]) is None else python, *argv[1:]]
 
 
 def with_pytest_options(argv: Sequence[str], tree: Path, junit: Path) -> list[str]:
@@ -52,7 +52,7 @@ def with_pytest_options(argv: Sequence[str], tree: Path, junit: Path) -> list[st
 
 def module_of(argv: Sequence[str]) -> str | None:
     """M of `python [options] -m M ...`, else None."""
-    if not runs_python(argv):
+    if not is_python(argv[0]):
         return None
     rest = iter(argv[1:])
     for argument in rest:
@@ -63,11 +63,6 @@ def module_of(argv: Sequence[str]) -> str | None:
         elif not argument.startswith("-") or argument in ("-", "-c"):
             return None
     return None
-
-
-def runs_python(argv: Sequence[str]) -> bool:
-    """Whether the command is a Python."""
-    return _PYTHON.fullmatch(os.path.basename(argv[0])) is not None
 
 
 def wanted_modules(stages: Sequence[Mapping[str, Any]]) -> set[str]:
@@ -111,8 +106,8 @@ def _is_lfs_pointer(path: Path) -> bool:
 
 
 def _wrong_python(program: str, interpreter: Interpreter) -> str | None:
-    match = _PYTHON.fullmatch(program)
-    if match and match["version"] and not interpreter.version.startswith(match["version"] + "."):
+    version = version_meant(program)
+    if version and not interpreter.version.startswith(version + "."):
         return f"{program} is not the environment's Python, which is {interpreter.version}"
     return None
 
@@ -120,7 +115,7 @@ def _wrong_python(program: str, interpreter: Interpreter) -> str | None:
 def _other_python(program: str, command: Command, interpreter: Interpreter, places: Layout) -> str | None:
     """What is wrong with a Python, or a pytest, that is there and is not the environment's."""
     name = os.path.basename(program)
-    if not _PYTHON.fullmatch(name) and not _PYTEST.fullmatch(name):
+    if not is_python(name) and not _PYTEST.fullmatch(name):
         return None
     on_path = shutil.which(program, path=command.env["PATH"]) or ""
     path = os.path.normpath(command.cwd / program if "/" in program else on_path)

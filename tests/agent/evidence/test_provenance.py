@@ -256,7 +256,7 @@ def test_a_project_with_its_environment_inside_is_a_target_too(tmp_path: Path, c
 def test_paths_within_the_environment_lead_nowhere(tmp_path: Path) -> None:
     site = tmp_path / "env" / "lib" / "site-packages"
     (site / "vendored").mkdir(parents=True)
-    (site / "a.pth").write_text(f"{site}/vendored\n/nonexistent\nimport x\n")
+    (site / "a.pth").write_text(f"{site}/vendored\n{tmp_path}/absent\nimport x\n")
     (site / "gadget-1.dist-info").mkdir()
     (site / "gadget-1.dist-info" / "direct_url.json").write_text("[]")
     assert editable.targets([str(site)]) == []

@@ -18,6 +18,7 @@ from orchestrator.agent.evidence.shell.tree import (
     Substitution,
     Word,
 )
+from orchestrator.shared.pythons import is_python
 
 SAYING = frozenset((
     "echo", "printf", "logger", "wall", ":", "true", "cat", "tee", "head", "tail", "date", "sleep", "sync", "ls", "pwd",
@@ -40,7 +41,6 @@ UNTIMED = _KEEPING - {"times"} | frozenset(
 )
 """They run nothing else, and measure nothing; how `date` is asked says whether that does."""
 LEAVING = ("break", "return", "exit")
-_PYTHON = re.compile(r"(?:.*/)?(?:python|pypy)[\d.]*")
 _PRINTING = ("print", "pprint", "write", "flush")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _STATUS = re.compile(r"\$\{?(\?|PIPESTATUS)")
@@ -108,7 +108,7 @@ def _unquoted(text: str) -> str:
 def only_prints(command: Simple) -> bool:
     """Whether it is a Python with a program, as a word, that does no more than to print."""
     words = command.words
-    if len(words) < 3 or not _PYTHON.fullmatch(words[0].literal) or words[1].literal != "-c":
+    if len(words) < 3 or not is_python(words[0].literal) or words[1].literal != "-c":
         return False
     text = words[2].text
     text = text[1:-1].replace('\\"', '"') if text[:1] in ("'", '"') else text

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Collection, Iterator, List, Tuple
 
-from orchestrator.agent.evidence.programs import SHELL, inside, is_python, program_of, run_for_each, words_of
+from orchestrator.agent.evidence.programs import SHELL, inside, program_of, run_for_each, runs_python, words_of
 from orchestrator.agent.evidence.shell.commands import SAYING, UNTIMED
 from orchestrator.agent.evidence.shell.record import ShellRecord
 from orchestrator.agent.evidence.shell.tree import Pipeline, Simple
@@ -23,7 +23,7 @@ _OWN_SHELL = re.compile(rb"^\s*(?:(?:override|export)\s+)*SHELL\s*[:?+!]*=", re.
 def others(record: ShellRecord) -> List[str]:
     """The programs, and words of scripts, that may read clocks and are no Pythons, which tell themselves."""
     programs = [program_of(command.text) for _, command in record.work()]
-    found = [program for program in programs if program not in UNTIMED and not is_python(program)]
+    found = [program for program in programs if program not in UNTIMED and not runs_python(program)]
     return found + [match[0] for match in map(_CLOCK.search, record.texts) if match]
 
 
@@ -32,7 +32,7 @@ def inert(record: ShellRecord, tree: Path) -> List[str]:
     the scripts are for that it runs stands in these.
     """
     programs = list(_worked(record))
-    if not programs or not all(is_python(program) for _, program in programs):
+    if not programs or not all(runs_python(program) for _, program in programs):
         return []
     return [plain(inside(programs[0][0], tree)) if programs[0][0] else "its script"]
 

@@ -32,7 +32,6 @@ _INSTALLED = ("site-packages", "dist-packages")
 _TIMEIT = _STANDARD_LIBRARY + "timeit.py"
 # They tell of the machine and of the commit, and compile: none of them measures.
 _TELLING = frozenset("git nvidia-smi uname hostname lscpu ldconfig lsb_release gcc g++ cc c++ clang nvcc ptxas".split())
-_PYTHON = re.compile(r"python[\d.]*")
 # Libraries with clocks of their own, and what of Python's own is seen in no module that could be watched.
 _OTHERS = ("cupy", "numba.cuda", "jax", "pycuda", "cuda", "tensorflow", "warp", "cProfile", "profile", "psutil")
 _OF_DATES = re.compile(rb"total_seconds|microseconds|timedelta|timestamp\(|getrusage|clock_gettime")
@@ -122,7 +121,7 @@ class Clocks:
     def _starts(self, frame: object, process: object, args: Any = None, *_: Any, **__: Any) -> None:
         words = args.split() if isinstance(args, str) else [args] if isinstance(args, os.PathLike) else args
         program = os.path.basename(os.fsdecode(words[0])) if words else ""
-        if program not in _TELLING and not _PYTHON.fullmatch(program):
+        if program not in _TELLING and not re.fullmatch(self._config.one("python"), program):
             self._tell(measures=program)
 
     def _connects(self, *_: Any) -> None:

@@ -5,7 +5,6 @@ install and run nothing.
 from __future__ import annotations
 
 import os
-import re
 import sys
 
 from ..frames import outside, package
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 MODULES = ("tox.run", "nox.sessions")
 _RUNNERS = ("tox", "nox")
 _PREPARING = ("pip", "uv", "virtualenv", "venv", "conda", "mamba", "micromamba", "ensurepip")
-_PYTHON = re.compile(r"(?:python|pypy)[\d.]*(?:\.exe)?")
 _STARTING = ("subprocess", "os", "asyncio", "threading", "concurrent")
 
 
@@ -61,9 +59,8 @@ class EmptyRuns:
 
 
 def _program(args: Any) -> str:
-    """What a command runs, the module where that is a Python; blank where it is more than a word."""
+    """What a command runs, the module where it names one; blank where it is more than a word."""
     words = [os.fsdecode(word) for word in args] if isinstance(args, (list, tuple)) else [str(args)]
-    name = os.path.basename(words[0]) if words else ""
-    if _PYTHON.fullmatch(name) and "-m" in words[:-1]:
+    if "-m" in words[:-1]:
         return words[words.index("-m") + 1]
-    return name
+    return os.path.basename(words[0]) if words else ""

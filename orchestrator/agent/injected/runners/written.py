@@ -144,6 +144,7 @@ def _collected(items: Iterable[pytest.Item]) -> _Collected:
     for (parent, path), siblings in groupby(items, lambda item: (item.parent, item.path)):
         file = str(path)
         classes = tuple(node.name for node in parent.listchain() if isinstance(node, pytest.Class)) if parent else ()
+        copy = _installed_copy(parent, file)
         own = found.classes[file, classes] = getattr(parent, "cls", None)
         for cls in getattr(own, "__mro__", ()):
             source = getattr(sys.modules.get(cls.__module__), "__file__", None)
@@ -155,11 +156,19 @@ def _collected(items: Iterable[pytest.Item]) -> _Collected:
             if _code_below(function) is not None:
                 found.known[test] = function
             for code in reached(function or _only_function(item)).codes:
-                place = (code.co_filename, code.co_firstlineno)
+                stands_in = file if code.co_filename == copy else code.co_filename
+                place = (stands_in, code.co_firstlineno)
                 if place not in found.code:
                     found.code.add(place)
-                    found.names[code.co_filename][code.co_name] += 1
+                    found.names[stands_in][code.co_name] += 1
     return found
+
+
+def _installed_copy(parent: Optional[pytest.Collector], file: str) -> str:
+    """The same file as it is installed, where that was imported before: pytest takes the module that is there."""
+    module = parent.getparent(pytest.Module) if parent else None
+    origin = str(getattr(getattr(module, "obj", None), "__file__", None) or file)
+    return origin if origin != file and read(origin) == read(file) else ""
 
 
 def code_of(item: pytest.Item) -> Any:
