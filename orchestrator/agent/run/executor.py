@@ -195,7 +195,9 @@ class Executor:
             folder.mkdir(parents=True, exist_ok=True)
         ground.injection.forget()
         config = ground.origins.of(command.env, command.cwd).config
-        ground.injection.tell(stage["name"], {**config, "owed": [a["path"] for a in _artifacts(stage)]})
+        reads = ["outside"] if self._sabotage[stage.get("beside", "")].is_wanted(stage) else []
+        owed = [a["path"] for a in _artifacts(stage)]
+        ground.injection.tell(stage["name"], {**config, "owed": owed, "reads": reads})
 
     def _tell_output(self, stage: str, stream: str, elapsed: float, log: Log, tests: Optional[Tested]) -> None:
         told = Output(

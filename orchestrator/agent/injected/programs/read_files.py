@@ -1,4 +1,6 @@
-"""Files that the Pythons of a stage which owes figures read: those may be what somebody has measured before."""
+"""Files that the Pythons of a stage read: where it owes figures, these may be what somebody has measured before; where
+its tests are to run again with wrong code, what this code had returned.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class ReadFiles:
 
     def __init__(self, config: Config, notes: Notes) -> None:
         self._notes = notes
-        own = (sys.prefix, sys.base_prefix, os.path.dirname(config.one("report")))
+        own = [sys.prefix, sys.base_prefix, os.path.dirname(config.one("report"))]
+        if not config.all("owed"):
+            own += [*config.all("tree"), *config.all("home")]
         self._known = (*(path + os.sep for path in own), *_SYSTEM)
         self._seen: set[str] = set()
 
