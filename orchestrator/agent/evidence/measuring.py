@@ -18,6 +18,8 @@ _WORD = re.compile(r"[^\s`()<>|;&=]+")
 _QUOTES = re.compile("[\"']")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _ARGUMENT = re.compile(r"(?:-[\w-]+=)?([-+.\deE]+)")
+_ADDRESS = re.compile("^file:(?://(?:localhost)?(?=/))?")
+_GOES_TO = re.compile(r"(?<![\w/.-])(?:cd|pushd)\s+(?:--\s+)?([^\s;&|()<>]+)")
 _SETS = re.compile(r"^\s*(?:export\s+)?(\w+)=[\"']?([^\s\"';]+)", re.MULTILINE)
 
 
@@ -50,11 +52,20 @@ class Measuring:
         return list(islice({**dict.fromkeys(map(Path, self.read)), **dict.fromkeys(named)}, _MOST))
 
     def _named(self, text: str, known: Mapping[str, str]) -> Iterator[Path]:
-        for word in _WORD.findall(_QUOTES.sub("", text)):
-            for _ in range(3):  # variables that stand in others
-                word = _VARIABLE.sub(lambda match: known.get(match[1] or match[2], ""), word)
+        text = _QUOTES.sub("", text)
+        gone = [os.path.abspath(os.path.join(self.cwd, _expanded(f, known))) for f in _GOES_TO.findall(text)]
+        for word in _WORD.findall(text):
+            word = _expanded(word, known)
             if "/" in word:
-                yield from _below(os.path.join(self.cwd, re.sub("^~(?=/)", known.get("HOME", "~"), word)))
+                yield from _below(os.path.join(self.cwd, word))
+            yield from (Path(folder, word) for folder in gone if word and os.path.isfile(os.path.join(folder, word)))
+
+
+def _expanded(word: str, known: Mapping[str, str]) -> str:
+    """A word of a script with its variables, as a path."""
+    for _ in range(3):  # that stand in others
+        word = _VARIABLE.sub(lambda match: known.get(match[1] or match[2], ""), word)
+    return re.sub("^~(?=/|$)", known.get("HOME", "~"), _ADDRESS.sub("", word))
 
 
 def _below(pattern: str) -> Iterator[Path]:

@@ -78,7 +78,9 @@ class Guard:
     def _watch_files(self) -> None:
         from .programs.read_files import ReadFiles
 
-        ReadFiles(self.config, self.notes).start()
+        files = ReadFiles(self.config, self.notes)
+        self._finder.when_imported(files.after_import)
+        files.start()
 
     def _watch_figures(self) -> Iterable[Any]:
         """Of a stage that owes artifacts: where their figures may come from."""

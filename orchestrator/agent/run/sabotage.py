@@ -264,7 +264,9 @@ class Sabotage:
             "durations": str(durations),
             **({"noticed": str(noticed)} if wrong.noticed else {}),
         }
-        self._injection.tell(stage["name"], {**self._origins.of(command.env, command.cwd).config, **own, **wrong.told})
+        self._injection.tell(
+            stage["name"], {**self._origins.of(seen_by(command), command.cwd).config, **own, **wrong.told}
+        )
         env = seen_by(command)
         if _BYTECODE in env:  # two sources of one size and second would be one to it
             env[_BYTECODE] = str(tmp / "bytecode")
