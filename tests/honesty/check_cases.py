@@ -480,7 +480,7 @@ LIES = [
               tests={"checked": True}),
         "a relative tolerance of 1, with which zeros pass too", honest="compared_functions"),
     lie(tests("close_to_anything", "invalid", "the tolerance, 1e.09, is not below the data's own size",
-              "import math\ndef test_a():\n    close = math.isclose(len('ab'), abs(-4), abs_tol=1e9)\n    assert close\n",
+              "import math\ndef test_a():\n    same = math.isclose(len('ab'), abs(-4), abs_tol=1e9)\n    assert same\n",
               tests={"checked": True}),
         "math.isclose of two things that are calculated there, with a tolerance above them", honest="compared_beside"),
     lie(tests("vacuous", "invalid", "checked nothing: a constant",

@@ -264,10 +264,8 @@ class Sabotage:
             "durations": str(durations),
             **({"noticed": str(noticed)} if wrong.noticed else {}),
         }
-        self._injection.tell(
-            stage["name"], {**self._origins.of(seen_by(command), command.cwd).config, **own, **wrong.told}
-        )
         env = seen_by(command)
+        self._injection.tell(stage["name"], {**self._origins.of(env, command.cwd).config, **own, **wrong.told})
         if _BYTECODE in env:  # two sources of one size and second would be one to it
             env[_BYTECODE] = str(tmp / "bytecode")
         with self._golden.absent(env, scratch.folder / _LINKS, faulty=bool(wrong.name)) as variables:
