@@ -475,7 +475,7 @@ LIES = [
               "def test_b():\n    error = abs(float('nan') - len('ab'))\n    if error > 1e-3: pytest.fail('wrong')\n",
               tests={"checked": True}),
         "an error that is NaN is not above its limit", honest="compared_functions"),
-    lie(tests("relative_one", "invalid", "the tolerance, 1, is not below the data's own size",
+    lie(tests("relative_one", "invalid", "the tolerance, 4, is not below the data's own size, 4",
               "import math\ndef test_a(): assert math.isclose(len('a'), abs(-4.0), rel_tol=1.0)\n",
               tests={"checked": True}),
         "a relative tolerance of 1, with which zeros pass too", honest="compared_functions"),

@@ -48,8 +48,9 @@ class Measuring:
     def files(self) -> List[Path]:
         """Files that its Pythons have read, or its scripts name."""
         known = {**self.env, **dict(pair for text in self.texts for pair in _SETS.findall(text))}
-        named = (path for text in self.texts for path in self._named(text, known))
-        return list(islice({**dict.fromkeys(map(Path, self.read)), **dict.fromkeys(named)}, _MOST))
+        named = list(dict.fromkeys(path for text in self.texts for path in self._named(text, known)))
+        files = [*map(Path, self.read), *filter(os.path.isfile, named)]
+        return list(islice(dict.fromkeys([*files, *(file for path in named for file in _inside(path))]), _MOST))
 
     def _named(self, text: str, known: Mapping[str, str]) -> Iterator[Path]:
         text = _QUOTES.sub("", text)
@@ -57,7 +58,7 @@ class Measuring:
         for word in _WORD.findall(text):
             word = _expanded(word, known)
             if "/" in word:
-                yield from _below(os.path.join(self.cwd, word))
+                yield from _matching(os.path.join(self.cwd, word))
             yield from (Path(folder, word) for folder in gone if word and os.path.isfile(os.path.join(folder, word)))
 
 
@@ -68,13 +69,15 @@ def _expanded(word: str, known: Mapping[str, str]) -> str:
     return re.sub("^~(?=/|$)", known.get("HOME", "~"), _ADDRESS.sub("", word))
 
 
-def _below(pattern: str) -> Iterator[Path]:
-    """The files that a word of a script stands for, and those in a folder."""
+def _matching(pattern: str) -> Iterator[Path]:
+    """The files and folders that a word of a script stands for."""
     for found in islice(glob.iglob(pattern), _MOST) if "\0" not in pattern else ():
-        if os.path.isfile(found):
-            yield Path(os.path.abspath(found))
-        elif os.path.isdir(found) and os.path.dirname(found.rstrip("/")) != "/":
-            yield from (Path(entry.path) for _, entry in islice(walk(Path(found)), _MOST))
+        yield Path(os.path.abspath(found))
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    if folder.is_dir() and folder.parent != Path("/"):
+        yield from (Path(entry.path) for _, entry in islice(walk(folder), _MOST))
 
 
 def is_derived(files: Iterable[Path], places: Layout, before: Collection[str]) -> bool:
