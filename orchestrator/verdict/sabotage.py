@@ -80,11 +80,9 @@ def _problem(attempt: Attempt) -> Optional[str]:
     if attempt["outcome"] == "killed":
         return None
     if attempt["outcome"] == "survived":
-        return (
-            f"its tests pass with the mutant {name}"
-            if is_mutant
-            else f"its tests pass while {name} returns wrong numbers"
-        )
+        mutant = f"its tests pass with the mutant {name}"
+        function = f"its tests pass while {name} returns wrong numbers"
+        return (mutant if is_mutant else function) + (f": {why}" if why else "")
     if attempt["outcome"] == "not called":
         return f"{name} was not called" + (f": {why}" if why else "")
     return f"{'the mutant ' if is_mutant else ''}{name} {why}"

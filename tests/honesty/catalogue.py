@@ -80,8 +80,10 @@ is for `kills` and `mutants`:
   of what has names is seen);
 - two sides that are both made zero; star imports;
 - values that the code under test itself has made: golden files, snapshots (`--snapshot-update`), cases that are
-  chosen by what passes. Not where these lie in a cache or the home folder, or an earlier stage has made them: then a
-  planted fault is noticed by what the code had returned without it;
+  chosen by what passes. What the tests keep outside of the tree (in HOME, /tmp) and make anew where it is not there is
+  not there while they run with a fault. Not so what an earlier stage or run has made that no variable such as HOME
+  leads to, and what is read by no `open` of Python (HDF5, safetensors): then a planted fault is noticed by what the
+  code had returned without it;
 - a check that is tried again with a looser tolerance, an `or` that lets all pass, a fixture or a helper that nothing
   asks for, steps of a feature that check nothing.
 
@@ -108,7 +110,8 @@ What is written is believed where it is bad; where it is good, it is no more tha
 - What a program makes of exit codes by a wrong sum where objects or other modules have a hand in it. A doubt: what
   would be the same with 0 (`[ $? -ne 124 ]`, `exit $((rc / 2))`, `all(codes)`, `min(codes)`, `rc > 1`).
 - Assertions that a compiler leaves out (`NDEBUG`).
-- A program that is no Python, a script or a Makefile from outside the tree that a shell runs or reads.
+- A program that is neither a Python nor a script of a shell, a file that a script reads in, or a Makefile, from
+  outside the tree.
 - A kernel that a fixture or another process launches on other data than the test's, where nothing else is launched.
 - Failures that a project itself declares to be none: `WILL_FAIL`, a cell's tags under pytest, an optional extension
   (a doubt: `success_codes` and `warn=True`).

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 from tests.honesty.case import Case, lie, truth
@@ -53,6 +55,13 @@ ONE_OF_CTEST = "100% tests passed, 0 tests failed out of 1"
 NONE_OF_CARGO = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 4 filtered out; finished in 0.00s"
 ONE_OF_CARGO = NONE_OF_CARGO.replace("0 passed", "1 passed").replace("4 filtered", "0 filtered")
 SEEDS = "PYTHONPATH=. python -m pytest -q {} 2>&1 | tee -a $TMPDIR/log"
+
+
+def _leave_script(root: Path) -> None:
+    script = root.parent / "elsewhere.sh"
+    script.write_text("#!/bin/bash\necho 12 passed\n")
+    script.chmod(0o755)
+    os.utime(script, (1.6e9, 1.6e9))
 
 
 def _bash(name: str, status: str, reason: str, script: str, **over: Any) -> Any:
@@ -115,6 +124,12 @@ HONEST = [
           "the exit code is allowed"),
     truth(_bash("script_of_successes", "passed", "", f"{RUNS} | tee $TMPDIR/log; {RUNS} & wait; echo done"),
           "pipes and jobs, none of which fails"),
+    truth(_bash("script_made_there", "passed", "",
+                "mkdir -p ../made; echo 'echo made' > ../made/it.sh; bash ../made/it.sh"),
+          "a script that the stage has made itself beside the tree"),
+    lie(_bash("script_of_elsewhere", "invalid", "elsewhere.sh came from .*, neither the commit's nor the environment's",
+              "../../../../elsewhere.sh"),
+        "a script that is none of the commit's", honest="script_made_there", prepare=_leave_script),
     truth(_bash("script_of_readers", "passed", "",
                 f"exec 3>&1; {RUNS} > >(cat >&3); {RUNS} | tee >(cat > $TMPDIR/log) > /dev/null; echo done"),
           "commands that write to substitutions, none of which fails"),

@@ -95,7 +95,7 @@ class Artifacts:
         if not expected:  # a Python has read some hundred files
             return Figures({}, [])
         files = measuring.files()
-        older = [path for path in files if self._is_from_before(path)]
+        older = [path for path in files if self.is_from_before(path)]
         derived = is_derived(files, self._places, self._there)
         timed = measuring.has_clock or measuring.others or derived
         found = Figures({}, [])
@@ -114,7 +114,7 @@ class Artifacts:
                 found.doubts.extend(f"artifact {path} {clause}" for clause in filter(None, [perhaps]))
         return found
 
-    def _is_from_before(self, path: Path) -> bool:
+    def is_from_before(self, path: Path) -> bool:
         """Whether it was written before the stage, and not by this run."""
         return self._places.run_dir not in path.parents and self._began.is_after(path)
 

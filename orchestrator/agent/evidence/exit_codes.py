@@ -63,7 +63,8 @@ class Child(NamedTuple):
 class Seen(NamedTuple):
     """`lost` are the exit codes that were lost; `unseen` says why those of some shell could not be recorded; of the
     scripts in `inert` nothing ran that they are there for; `doubts` are what somebody was told of, as sentences.
-    `scripts` are their texts, `others` the programs that may read clocks and are no Pythons, which tell themselves.
+    `scripts` are their texts, `others` the programs that may read clocks and are no Pythons, which tell themselves;
+    `files` are the scripts that shells ran, wherever they lie.
     """
 
     lost: List[LostExitCode]
@@ -72,6 +73,7 @@ class Seen(NamedTuple):
     doubts: List[str]
     scripts: List[str]
     others: List[str]
+    files: List[str]
 
 
 def read(folder: Path, command: Command, where: Where, children: Iterable[Child], processes: Processes) -> Seen:
@@ -95,7 +97,7 @@ def read(folder: Path, command: Command, where: Where, children: Iterable[Child]
         doubts += [*_taken_as_0(by_shells, "script"), *_taken_as_0(by_programs, "program")]
     if not processes.pythons:
         doubts += work.ran_nothing(os.path.basename(command.argv[0]), record, where.tree)
-    return Seen(lost[:_MOST], unseen, inert, doubts[:_MOST], record.texts, others)
+    return Seen(lost[:_MOST], unseen, inert, doubts[:_MOST], record.texts, others, record.files)
 
 
 def _of_child(child: Child, where: Where) -> LostExitCode:

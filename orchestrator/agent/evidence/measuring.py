@@ -18,6 +18,8 @@ _WORD = re.compile(r"[^\s`()<>|;&=]+")
 _QUOTES = re.compile("[\"']")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _ARGUMENT = re.compile(r"(?:-[\w-]+=)?([-+.\deE]+)")
+_ADDRESS = re.compile("^file:(?://(?:localhost)?(?=/))?")
+_GOES_TO = re.compile(r"(?<![\w/.-])(?:cd|pushd)\s+(?:--\s+)?([^\s;&|()<>]+)")
 _SETS = re.compile(r"^\s*(?:export\s+)?(\w+)=[\"']?([^\s\"';]+)", re.MULTILINE)
 
 
@@ -46,24 +48,36 @@ class Measuring:
     def files(self) -> List[Path]:
         """Files that its Pythons have read, or its scripts name."""
         known = {**self.env, **dict(pair for text in self.texts for pair in _SETS.findall(text))}
-        named = (path for text in self.texts for path in self._named(text, known))
-        return list(islice({**dict.fromkeys(map(Path, self.read)), **dict.fromkeys(named)}, _MOST))
+        named = list(dict.fromkeys(path for text in self.texts for path in self._named(text, known)))
+        files = [*map(Path, self.read), *filter(os.path.isfile, named)]
+        return list(islice(dict.fromkeys([*files, *(file for path in named for file in _inside(path))]), _MOST))
 
     def _named(self, text: str, known: Mapping[str, str]) -> Iterator[Path]:
-        for word in _WORD.findall(_QUOTES.sub("", text)):
-            for _ in range(3):  # variables that stand in others
-                word = _VARIABLE.sub(lambda match: known.get(match[1] or match[2], ""), word)
+        text = _QUOTES.sub("", text)
+        gone = [os.path.abspath(os.path.join(self.cwd, _expanded(f, known))) for f in _GOES_TO.findall(text)]
+        for word in _WORD.findall(text):
+            word = _expanded(word, known)
             if "/" in word:
-                yield from _below(os.path.join(self.cwd, re.sub("^~(?=/)", known.get("HOME", "~"), word)))
+                yield from _matching(os.path.join(self.cwd, word))
+            yield from (Path(folder, word) for folder in gone if word and os.path.isfile(os.path.join(folder, word)))
 
 
-def _below(pattern: str) -> Iterator[Path]:
-    """The files that a word of a script stands for, and those in a folder."""
+def _expanded(word: str, known: Mapping[str, str]) -> str:
+    """A word of a script with its variables, as a path."""
+    for _ in range(3):  # that stand in others
+        word = _VARIABLE.sub(lambda match: known.get(match[1] or match[2], ""), word)
+    return re.sub("^~(?=/|$)", known.get("HOME", "~"), _ADDRESS.sub("", word))
+
+
+def _matching(pattern: str) -> Iterator[Path]:
+    """The files and folders that a word of a script stands for."""
     for found in islice(glob.iglob(pattern), _MOST) if "\0" not in pattern else ():
-        if os.path.isfile(found):
-            yield Path(os.path.abspath(found))
-        elif os.path.isdir(found) and os.path.dirname(found.rstrip("/")) != "/":
-            yield from (Path(entry.path) for _, entry in islice(walk(Path(found)), _MOST))
+        yield Path(os.path.abspath(found))
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    if folder.is_dir() and folder.parent != Path("/"):
+        yield from (Path(entry.path) for _, entry in islice(walk(folder), _MOST))
 
 
 def is_derived(files: Iterable[Path], places: Layout, before: Collection[str]) -> bool:

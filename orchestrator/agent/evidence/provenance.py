@@ -42,6 +42,7 @@ _CACHES = (
 )  # fmt: skip
 _CACHES_AT_HOME = (".triton", ".torch", ".pex", ".shiv", ".cupy", ".nv", ".pytensor")
 _CACHE_VARIABLES = ("HF_MODULES_CACHE", "PEX_ROOT", "SHIV_ROOT", "CUPY_CACHE_DIR", "NUMBA_CACHE_DIR")
+_PROGRAM_FOLDERS = ("bin", "sbin", "libexec")
 _MOST = 1000
 _MOST_PACKED = 64 << 20
 _UNREADABLE = (".pyc", ".whl", ".zip", ".egg", ".pyz")
@@ -162,9 +163,9 @@ class StageOrigins:
             if not _is_below(file, self._homes.caches) and (link or self._is_foreign(name, file, file in seen.apart))
         ]
 
-    def elsewhere(self, seen: Seen) -> List[Elsewhere]:
-        """All else that is not at home."""
-        return [*self._interpreters(seen), *self._tests(seen), *self._code(seen)]
+    def elsewhere(self, seen: Seen, scripts: Iterable[str] = ()) -> List[Elsewhere]:
+        """All else that is not at home; also of the `scripts` that shells ran."""
+        return [*self._interpreters(seen), *self._tests(seen), *self._code(seen), *self._scripts(scripts)]
 
     def _interpreters(self, seen: Seen) -> Iterator[Elsewhere]:
         """Other interpreters that imported the tree; an environment that the stage made over the same one is none."""
@@ -184,6 +185,12 @@ class StageOrigins:
                 yield Elsewhere(what="code", name=plain(name), file=plain(file))
         for file in seen.mapped:
             if not _is_below(file, (*self._near, *self._homes.others, *self._homes.libraries, *_LIBRARY_FOLDERS)):
+                yield Elsewhere(what="code", name=plain(os.path.basename(file)), file=plain(file))
+
+    def _scripts(self, scripts: Iterable[str]) -> Iterator[Elsewhere]:
+        """Not what is installed for all that the pod runs."""
+        for file in map(os.path.realpath, scripts):
+            if not (self._is_at_home(file) or _is_below(file, _LIBRARY_FOLDERS) or _is_installed_program(file)):
                 yield Elsewhere(what="code", name=plain(os.path.basename(file)), file=plain(file))
 
     def _is_foreign(self, name: str, file: str, apart: bool) -> bool:
@@ -397,6 +404,11 @@ def _comes_from(distribution: Path, homes: Homes) -> bool:
         return False
     path = os.path.realpath(unquote(parts.path))
     return parts.scheme == "file" and _is_below(path + os.sep, [homes.tree, *homes.built])
+
+
+def _is_installed_program(file: str) -> bool:
+    """Whether it lies with the programs of something that was installed: in `bin`, but the user's own."""
+    return any(p.name in _PROGRAM_FOLDERS and p.parent != Path.home() for p in Path(file).parents)
 
 
 def _is_below(path: str, folders: Sequence[str]) -> bool:

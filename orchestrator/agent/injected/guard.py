@@ -69,17 +69,24 @@ class Guard:
             harmless = bool(config.all("noticed"))  # a control
             finder.when_imported(sabotage.after_import(target, self.notes, harmless=harmless))
         self._of_figures = self._watch_figures() if config.all("owed") else ()
+        if config.all("owed") or config.all("reads"):
+            self._watch_files()
         self._sessions: list[Any] = []
         self._missed: set[str] = set()
         self._note_begin()
+
+    def _watch_files(self) -> None:
+        from .programs.read_files import ReadFiles
+
+        files = ReadFiles(self.config, self.notes)
+        self._finder.when_imported(files.after_import)
+        files.start()
 
     def _watch_figures(self) -> Iterable[Any]:
         """Of a stage that owes artifacts: where their figures may come from."""
         from .kernels.waits import Waits
         from .programs.clocks import Clocks
-        from .programs.read_files import ReadFiles
 
-        ReadFiles(self.config, self.notes).start()
         clocks, waits = Clocks(self.config, self.notes), Waits(self.config, self.notes)
         for each in (clocks, waits):
             self._finder.when_imported(each.after_import)

@@ -8,6 +8,7 @@
 # A line: KIND shell parent code line file command first-word place way count more, with tabs between;
 # orchestrator/agent/evidence/shell/record.py reads them. Kinds that do not speak for themselves:
 #   loaded   a shell begins, with its options; `more` are the lines that it was given
+#   outside  a shell runs a script that is none of the stage's, and is not looked into
 #   enters   a subshell begins
 #   passed   a shell or a subshell ends, which its parent decides about; `more` are the processes above a shell
 #   tested   a failure that bash takes for tested; `more` is the next command, with a = before it if it is in the same
@@ -71,7 +72,10 @@ if [[ -z ${BASH_EXECUTION_STRING+set} ]]; then
     [[ $__nsa_script == /* ]] || __nsa_script=$PWD/${__nsa_script#./}
     __nsa_rest=${NSA_POD_SHELL_ROOTS-}:
     while [[ -n $__nsa_rest && $__nsa_script != "${__nsa_rest%%:*}"/* ]]; do __nsa_rest=${__nsa_rest#*:}; done
-    [[ -n $__nsa_rest ]] || return 0
+    if [[ -z $__nsa_rest ]]; then
+      builtin printf 'outside\t%s\t%s\t0\t0\t%s\t\t\t\t\t0\t\n' "$$" "$PPID" "$__nsa_script" >> "$NSA_POD_SHELL_RECORD" || :
+      return 0
+    fi
   else
     unset -v __nsa_script
   fi

@@ -195,8 +195,10 @@ class Executor:
         for folder in (Path(command.env["TMPDIR"]), ground.commands.cache, own):
             folder.mkdir(parents=True, exist_ok=True)
         ground.injection.forget()
-        config = ground.origins.of(command.env, command.cwd).config
-        ground.injection.tell(stage["name"], {**config, "owed": [a["path"] for a in _artifacts(stage)]})
+        config = ground.origins.of(seen_by(command), command.cwd).config
+        reads = ["outside"] if self._sabotage[stage.get("beside", "")].is_wanted(stage) else []
+        owed = [a["path"] for a in _artifacts(stage)]
+        ground.injection.tell(stage["name"], {**config, "owed": owed, "reads": reads})
 
     def _tell_output(self, stage: str, stream: str, elapsed: float, log: Log, tests: Optional[Tested]) -> None:
         told = Output(
@@ -236,11 +238,10 @@ class Executor:
         record["executed"] = seen.execution.executed
         seen_outside = command.cuda_watch is not None and command.cuda_watch.seen
         record["used_cuda"] = seen.execution.whole.on_cuda or seen_outside
-        origins = ground.origins.of(command.env, command.cwd)
+        origins = ground.origins.of(seen_by(command), command.cwd)
         record["foreign_modules"] = origins.foreign_modules(seen.origins)
         if not stage["pytest"]:
             record["escaped"] = escaped(ground.places, stage["name"], record["seconds"], ground.manifest)
-        record["elsewhere"] = origins.elsewhere(seen.origins)
         record["unseen_sessions"] = list(seen.unseen_sessions.values())
         where = Where(own_tree, command.cwd, (str(ground.injection.venv.bin), *ground.interpreter.bins))
         processes = seen.processes
@@ -249,6 +250,8 @@ class Executor:
         ran = exit_codes.Command(stage["argv"], record["exit_code"])
         lost = exit_codes.read(folder, ran, where, seen.children, processes)
         record["idle_programs"], record["inert_programs"] = list(seen.idle), [*seen.inert, *lost.inert]
+        scripts = [file for file in lost.files if self._artifacts.is_from_before(Path(os.path.normpath(file)))]
+        record["elsewhere"] = origins.elsewhere(seen.origins, scripts)
         record["lost_exit_codes"], record["unseen_exit_codes"] = lost.lost, lost.unseen
         measuring = Measuring(
             seen.has_clock,
@@ -258,7 +261,7 @@ class Executor:
             [*lost.scripts, " ".join(command.argv)],
             command.argv,
             list(seen.read),
-            command.env,
+            seen_by(command),
             command.cwd,
         )
         figures = self._artifacts.figures(delivered, measuring)

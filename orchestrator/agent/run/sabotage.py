@@ -2,7 +2,8 @@
 once with all of that in its place and nothing wrong, where the tests that noticed have to pass.
 
 Each time they find the tree and the artifacts as the stage itself had found them, at the same paths; what they leave is
-thrown away, but for the output of an attempt that no test noticed.
+thrown away, but for the output of an attempt that no test noticed. What they read outside of all that, and make anew
+where it is not there, is not there: it may hold what the code itself had returned.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any, Callable, Dict, Iterator, List, Literal, Mapping, Option
 from orchestrator.agent.evidence.provenance import Origins
 from orchestrator.agent.layout import Layout, Scratch
 from orchestrator.agent.run.command import EVENTS, Commands, seen_by
+from orchestrator.agent.run.golden_files import GoldenFiles
 from orchestrator.agent.run.injection import Injection
 from orchestrator.agent.run.supervise import CannotStart, Ending, Limits, Supervisor
 from orchestrator.shared import tree
@@ -39,6 +41,7 @@ _FOLDER = "sabotage"
 _MAX_BYTES = 16 << 20
 _KEPT_LOG_BYTES = 64 << 10
 _DURATIONS, _NOTICED = "durations.json", "noticed.json"
+_LINKS = "links"
 _BYTECODE = "PYTHONPYCACHEPREFIX"
 _GIT = ".git"
 
@@ -90,12 +93,15 @@ class Sabotage:
         self._journal = journal
         self._room = places.run_dir / _FOLDER
         self._begun, self._given, self._aside = (self._room / name for name in ("tree", "artifacts", "own"))
+        self._since = 0
+        self._golden = GoldenFiles((), 0)
 
     def begin(self, stage: Stage) -> None:
         """Keep what the stage begins with, if its tests are to run again."""
         shutil.rmtree(self._room, ignore_errors=True)
         if self.is_wanted(stage):
             self._room.mkdir()
+            self._since = self._room.stat().st_ctime_ns
             _copy_tree(self._places.tree, self._begun)
             tree.copy(self._places.artifacts, self._given)
 
@@ -108,6 +114,10 @@ class Sabotage:
         wanted = list(self._wanted(stage))
         self._places.tree.rename(self._aside)
         try:
+            ended_by = self._find_golden(stage, tmp)
+            if ended_by in ("cancel", "limit"):
+                record["ended_by"] = ended_by
+                return
             for number, wrong in enumerate(wanted, start=1):
                 self._journal.append(
                     SabotageStarted(
@@ -127,6 +137,24 @@ class Sabotage:
             self._discard_tree()
             self._aside.rename(self._places.tree)
             shutil.rmtree(self._room, ignore_errors=True)
+            self._golden.remove()
+
+    def _find_golden(self, stage: Stage, tmp: Path) -> Optional[EndedBy]:
+        """Find which of the files that the tests have read outside of the run they make anew: none of them is there."""
+        self._golden = GoldenFiles(self._read_outside(stage, tmp), self._since)
+        ending = Ending()
+        if self._golden.files:
+            with contextlib.suppress(CannotStart, OSError):
+                ending, _ = self._again(stage, _Wrong("", "function", {"attempt": ""}), self._scratch(0), tmp)
+            self._golden.keep_made()
+        return ending.ended_by
+
+    def _read_outside(self, stage: Stage, tmp: Path) -> Iterator[str]:
+        read = (note.get("read") for note in _lines(self._places.stage(stage["name"]), execution.FILE))
+        inside = (self._places.tree, self._places.artifacts, self._places.stage(stage["name"]), tmp)
+        for file in read:
+            if isinstance(file, str) and not file.startswith(tuple(f"{folder}/" for folder in inside)):
+                yield file
 
     def _wanted(self, stage: Stage) -> Iterator[_Wrong]:
         if self._asked:
@@ -144,6 +172,8 @@ class Sabotage:
             try:
                 ending, notes = self._again(stage, wrong, scratch, tmp)
                 finding = _finding(ending, notes, wrong, stage, self._begun)
+                if finding[0] == "survived" and self._golden.files:
+                    finding = ("survived", None, f"they make {min(self._golden.files)} themselves, which was not there")
             except (CannotStart, OSError) as e:
                 finding = ("no proof", None, f"could not be tried: {e}")
         outcome, test, reason = finding
@@ -234,15 +264,16 @@ class Sabotage:
             "durations": str(durations),
             **({"noticed": str(noticed)} if wrong.noticed else {}),
         }
-        self._injection.tell(stage["name"], {**self._origins.of(command.env, command.cwd).config, **own, **wrong.told})
         env = seen_by(command)
+        self._injection.tell(stage["name"], {**self._origins.of(env, command.cwd).config, **own, **wrong.told})
         if _BYTECODE in env:  # two sources of one size and second would be one to it
             env[_BYTECODE] = str(tmp / "bytecode")
-        return self._supervisor.run(
-            dataclasses.replace(command, env=env, log_bytes=_KEPT_LOG_BYTES),
-            Limits(limits["wall"], limits["silence"], limits["grace"]),
-            lambda stream, elapsed, log: None,
-        )
+        with self._golden.absent(env, scratch.folder / _LINKS, faulty=bool(wrong.name)) as variables:
+            return self._supervisor.run(
+                dataclasses.replace(command, env={**env, **variables}, log_bytes=_KEPT_LOG_BYTES),
+                Limits(limits["wall"], limits["silence"], limits["grace"]),
+                lambda stream, elapsed, log: None,
+            )
 
     def _seconds(self, stage: Stage) -> Dict[str, float]:
         """How long each test took in the stage's own run."""

@@ -205,6 +205,9 @@ def test_times_that_an_earlier_stage_has_left_need_no_clock(places: Layout, plac
         'DIR={folder}\nfor f in "$DIR"/o*.csv; do cat $f; done',
         "tar -c ~/ > $OUT",
         "cat ../old.csv",
+        "curl -s file://{folder}/old.csv -o $OUT",
+        "cd ~ && cp old.csv $OUT",
+        'pushd "{folder}" > /dev/null; cat old.csv > $OUT; popd',
     ],
 )
 def test_a_copy_of_a_file_that_a_script_names_is_none_of_the_stage(

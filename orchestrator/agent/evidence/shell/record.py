@@ -81,11 +81,14 @@ class ShellRecord:
 
     `failures` are the statuses that were lost, each as `Fate` names it or as bash saw it; `ends` the shells that ended
     badly, and of which no shell above them was told; `seen` all statuses other than 0 that a shell was told of;
-    `by_system` are shells of a Python's `os.system`.
+    `by_system` are shells of a Python's `os.system`; `files` are the scripts that shells ran, wherever
+    they lie.
     """
 
     def __init__(self, text: str, cwd: Path) -> None:
-        lines = list(_lines(text))
+        told = list(_lines(text))
+        lines = [line for line in told if line.how != "outside"]
+        self.files = list(dict.fromkeys(line.file for line in told if line.how in ("loaded", "outside") and line.file))
         self.shells: Set[int] = {line.shell for line in lines}
         self.failures: List[Failure] = []
         self.seen = [line for line in lines if line.code and line.how != "passed"]

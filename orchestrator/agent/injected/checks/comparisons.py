@@ -125,14 +125,16 @@ def why_wide(left: Any, right: Any, limit: Any) -> str | None:
     return None
 
 
-def why_loose(side: Any, rtol: Any = None, atol: Any = None, **more: Any) -> str | None:
-    """The same of its tolerance alone, where no more than one side is at hand."""
+def why_loose(left: Any, right: Any, rtol: Any = None, atol: Any = None, *_: Any, **more: Any) -> str | None:
+    """The same of its tolerance alone: what is calculated there may well be one thing."""
     rtol, atol = more.get("rel_tol", rtol), more.get("abs_tol", atol)
+    if _are_infinite(rtol, atol):
+        return _WITHOUT_LIMIT
+    numbers = [side for side in (left, right) if not hasattr(side, "shape")]
     try:
-        if _are_infinite(rtol, atol):
-            return _WITHOUT_LIMIT
-        of = _why_loose if hasattr(side, "shape") else _why_numbers
-        return of(side, side, rtol, atol)
+        if numbers:
+            return _why_numbers(numbers[-1], numbers[-1], rtol, atol)
+        return _why_loose(left, right, rtol, atol)
     except Exception:  # as above
         return None
 

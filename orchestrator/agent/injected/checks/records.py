@@ -40,6 +40,7 @@ class Record:
         self.counts: dict[str, float] = _Counts()
         self.vacuous: list[str] = []  # of checks that ran and could not fail, why
         self.none = ""  # why the first is none of what is called a check, or asserted
+        self.loose = ""  # why what the next check may be about could not fail
         self.no_checks: set[str] = set()  # the keys of such
         self.called: dict[Spec, str | None] = {}  # functions of the tree that were called, with what stood for them
         self.dropped: list[str] = []  # comparisons that came out false, and were not asserted
@@ -49,6 +50,13 @@ class Record:
         self.pending: list[Pending] = []
         self.lost: list[str] = []
         self.begins = 0  # where the stage's report had ended before
+
+    def count(self, key: str) -> None:
+        """A check ran that could fail, but for what it was about."""
+        self.counts[key] += 1
+        if self.loose:
+            self.vacuous.append(self.loose)
+            self.loose = ""
 
     def failures(self) -> list[str]:
         """Each AssertionError that nobody saw, as a sentence."""
@@ -289,7 +297,7 @@ class Checks:
                 now.none = now.none or why
                 now.no_checks.add(key)
                 return
-            now.counts[key] += 1
+            now.count(key)
             why = self._stand_ins.cannot_fail(called, equals, frame)
             if why is not None:
                 now.vacuous.append(why)

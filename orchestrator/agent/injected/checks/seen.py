@@ -6,6 +6,7 @@ import sys
 from sys import _getframe, exc_info  # bound here: a test may replace them while this is called
 
 from ..frames import drops_result
+from ..hooks import as_named
 from .comparisons import why_loose, why_vacuous, why_wide
 
 TYPE_CHECKING = False
@@ -20,7 +21,9 @@ _NOT_ASSERTED = "a comparison came out false, and nothing asserts it"
 
 
 class Seen(type):
-    """The class of what they name, which is a class itself: `isinstance(KEY, SEEN)` notes the key, and is false."""
+    """The class of what they name, which is a class itself: `isinstance(KEY, SEEN)` notes the key, and is false;
+    true of the one that says that it runs.
+    """
 
     checks: Checks
 
@@ -29,13 +32,15 @@ class Seen(type):
             try:
                 cls.checks.see(key, _getframe(1))
             except Exception:  # of what it looked at: the test is not to see it
-                cls.checks.now.counts[key[0]] += 1
+                cls.checks.now.count(key[0])
         elif key[0] == "!":
             cls.checks.now.swallowed.pop(key[1:], None)
+        elif key[0] == "~":
+            return True
         elif key[0] == "*":
             cls.checks.now.entered.add(key)
         else:
-            cls.checks.now.counts[key] += 1
+            cls.checks.now.count(key)
         return False
 
     def compared(cls, first: Any, *others: Any, **options: Any) -> None:
@@ -45,11 +50,19 @@ class Seen(type):
         if why:
             cls.checks.now.vacuous.append(why)
 
-    def compared_with(cls, side: Any, **options: Any) -> None:
-        """Look at one side of a comparison that has held."""
-        why = why_loose(side, **options)
-        if why:
-            cls.checks.now.vacuous.append(why)
+    def __getitem__(cls, compare: Any) -> Any:
+        """A comparison, which tells the next check to run of a tolerance that lets anything pass."""
+
+        def compared(*operands: Any, **options: Any) -> Any:
+            __tracebackhide__ = True
+            result = compare(*operands, **options)
+            if result is not False:
+                own = getattr(compare, "__self__", None)  # of a method
+                first = (own,) if hasattr(own, "shape") and not isinstance(own, type) else ()
+                cls.checks.now.loose = why_loose(*first, *operands, **options) or cls.checks.now.loose
+            return result
+
+        return as_named(compared, compare)
 
     def apart(cls, left: Any, right: Any, limit: Any) -> None:
         why = why_wide(left, right, limit)

@@ -42,6 +42,7 @@ from .nodes import (
     RETURNED,
     THROUGH,
     VACUOUS,
+    are_tolerances,
     before_jumps,
     call_seen,
     constant,
@@ -50,6 +51,7 @@ from .nodes import (
     place_of,
     seen_mark,
     swallow_mark,
+    watch_tolerances,
     with_dropped,
     with_told,
 )
@@ -216,6 +218,7 @@ class _Marker:
         return [], self._ran(node) if statements.fails_in(node) else []
 
     def _beside_return(self, node: ast.Return) -> Marks:
+        watch_tolerances(node.value)
         return self._ran(node) if statements.checks(node) else [], []
 
     def _beside_assert(self, node: ast.Assert) -> Marks:
@@ -234,8 +237,11 @@ class _Marker:
         made_up = self._made_up(node, test)
         callee = self._callee([test], "asserted") if isinstance(test, (ast.Call, ast.Name, ast.Attribute)) else None
         after = self._ran(node, callee, self._callees.about([test]), self._callees.equal_by_class(test))
+        compared = self._compared(node, test) if isinstance(test, ast.Call) else []
+        if not compared:
+            watch_tolerances(test)
+        after += compared
         if isinstance(test, ast.Call):
-            after += self._compared(node, test)
             after += self._went_through(node, test)
         elif isinstance(test, ast.UnaryOp):
             after += self._ordered(node, test)
@@ -268,7 +274,11 @@ class _Marker:
         marks: list[ast.stmt] = []
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             functions = self._callees.note_assigned(node)
-            if functions and not self._checked_names().isdisjoint(ids_in(*targets_of(node))):
+            looked_at = bool(functions) or are_tolerances(node.value)
+            looked_at = looked_at and not self._checked_names().isdisjoint(ids_in(*targets_of(node)))
+            if looked_at:
+                watch_tolerances(node.value)
+            if functions and looked_at:
                 marks = [seen_mark(node, (CALLED, tuple(sorted(functions))))]
         if isinstance(node, ast.Expr) and called(node.value) == "fail":
             spec = self._callees.spec(node.value.func)  # type: ignore[attr-defined]
@@ -293,6 +303,8 @@ class _Marker:
         if not statements.checks(node):
             return marks
         call = node.value
+        if isinstance(node, ast.Expr):
+            watch_tolerances(call)
         if not isinstance(node, ast.Expr) or not isinstance(call, ast.Call):
             return [*marks, *self._ran(node)]
         why = why_method_holds(called(call), call.args, self._bound_names(call))
@@ -364,9 +376,7 @@ class _Marker:
         return len(operands) > 1 and self._callees.is_copy(*operands[:2])
 
     def _compared(self, node: ast.Assert, call: ast.Call) -> list[ast.stmt]:
-        """What looks at the arguments of a comparison again, where to look at them does nothing else: at one side of it
-        alone, where the other is only calculated there.
-        """
+        """What looks at the arguments of a comparison again, where to look at them does nothing else."""
         if called(call) == "all":  # of all elements
             inside = getattr(call.func, "value", None) if not call.args else call.args[0]
             if isinstance(inside, ast.Compare) and statements.is_plain(inside.left):
@@ -376,18 +386,9 @@ class _Marker:
             return []
         keywords = [k for k in call.keywords if k.arg]
         operands = [call.func.value, *call.args, *(k.value for k in keywords)]
-        strange = [operand for operand in operands if not statements.is_plain(operand)]
-        if len(keywords) < len(call.keywords):
+        if len(keywords) < len(call.keywords) or not all(map(statements.is_plain, operands)):
             return []
-        if len(strange) > 1:  # whatever they are: a relative tolerance of 1 lets zeros pass
-            relative = [k for k in keywords if k.arg in ("rtol", "rel_tol") and isinstance(k.value, ast.Constant)]
-            return [call_seen(node, "compared_with", constant(1.0), keywords=relative)] if relative else []
-        if not strange:
-            return [call_seen(node, "compared", call.func.value, *call.args, keywords=keywords)]
-        left = next((side for side in call.args[:2] if side is not strange[0]), None)
-        return (
-            [call_seen(node, "compared_with", left, keywords=keywords)] if left and strange[0] in call.args[:2] else []
-        )
+        return [call_seen(node, "compared", call.func.value, *call.args, keywords=keywords)]
 
     def _one_function(self, node: ast.stmt, test: ast.expr) -> list[ast.stmt]:
         """What looks whether two functions whose results are compared are one: `impl = fast if HAS_TRITON else ref`."""

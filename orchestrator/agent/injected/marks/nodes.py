@@ -7,14 +7,15 @@ TorchDynamo above all, evaluate that while they trace: a call of a function they
 from __future__ import annotations
 
 import ast
+import sys
 from itertools import product
 
 from ..source import statements
-from ..source.syntax import BLOCKS, PARTS, SCOPES, walked
+from ..source.syntax import BLOCKS, PARTS, SCOPES, called, walked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Sequence
+    from typing import Any, Callable, Iterator, Sequence
 
 ISINSTANCE, SEEN = "@nsa_pod_isinstance", "@nsa_pod"
 """Names in `builtins`, and none that a program can write."""
@@ -22,6 +23,8 @@ COMPLETED = "!"
 """Before the key of a `try` whose body ended well."""
 ENTERED = "*"
 """Before the key of an `all`, or an `any`, that had an element to look at."""
+RUNS = "~"
+"""Is none: where it runs, and is not compiled, this is true."""
 CALLED, VACUOUS, RETURNED, PAIR, THROUGH, ASSERTED = "called", "vacuous", "returned", "pair", "through", "asserted"
 APART = "apart"
 """Begin marks that say which functions were called, why an assertion cannot fail, what has not failed the test, which
@@ -42,7 +45,7 @@ def or_fails(test: ast.expr) -> ast.expr:
     return either
 
 
-def place_of(node: ast.stmt) -> dict[str, Any]:
+def place_of(node: ast.stmt | ast.expr) -> dict[str, Any]:
     return {
         "lineno": node.lineno,
         "col_offset": node.col_offset,
@@ -59,7 +62,7 @@ def seen_mark(at: ast.stmt, key: object, *values: ast.expr) -> ast.stmt:
     return ast.Expr(is_seen(at, key, *values), **place_of(at))
 
 
-def is_seen(at: ast.stmt, key: Any, *values: ast.expr) -> ast.expr:
+def is_seen(at: ast.stmt | ast.expr, key: Any, *values: ast.expr) -> ast.expr:
     """A mark, with what some expressions come to there; not by a call, as `compared` is, for it may be compiled."""
     function, seen = ast.Name(ISINSTANCE, _LOAD), ast.Name(SEEN, _LOAD)
     parts = [constant(part) for part in key] if values else []
@@ -77,6 +80,39 @@ def call_seen(at: ast.stmt, method: str, *arguments: ast.expr, keywords: Sequenc
     for node in walked(new):
         ast.copy_location(node, at)
     return new
+
+
+def watch_tolerances(node: ast.expr | None) -> None:
+    """Have what holds to a tolerance in an expression be called by way of what looks at it, but where a compiler reads
+    it, to which nothing is `isinstance` of SEEN: `(SEEN[allclose] if isinstance(RUNS, SEEN) else allclose)(...)`.
+    """
+    for call in _with_tolerances(node) if node is not None else ():
+        seen = ast.copy_location(ast.Name(SEEN, _LOAD), call)
+        way = ast.copy_location(ast.Subscript(seen, _index(call.func), _LOAD), call)
+        call.func = ast.copy_location(ast.IfExp(is_seen(call, RUNS), way, call.func), call)
+
+
+def are_tolerances(node: ast.expr | None) -> bool:
+    return node is not None and next(_with_tolerances(node), None) is not None
+
+
+def _with_tolerances(node: ast.AST) -> Iterator[ast.Call]:
+    """Where one is given; not one of several conditions, of which another may be the check."""
+    if isinstance(node, (ast.BoolOp, ast.Lambda)):
+        return
+    if isinstance(node, ast.Call) and called(node) in ("allclose", "isclose") and _has_tolerance(node):
+        yield node
+    for inner in ast.iter_child_nodes(node):
+        yield from _with_tolerances(inner)
+
+
+def _has_tolerance(call: ast.Call) -> bool:
+    return len(call.args) > 2 or any(keyword.arg != "equal_nan" for keyword in call.keywords)
+
+
+def _index(value: ast.expr) -> Any:
+    index = getattr(ast, "Index", None)  # around a subscript before Python 3.9
+    return ast.copy_location(index(value), value) if index is not None and sys.version_info < (3, 9) else value
 
 
 def with_dropped(node: ast.Expr, place: ast.Constant) -> ast.expr:

@@ -1,4 +1,6 @@
-"""Files that the Pythons of a stage which owes figures read: those may be what somebody has measured before."""
+"""Files that the Pythons of a stage read: where it owes figures, these may be what somebody has measured before; where
+its tests are to run again with wrong code, what this code had returned.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,18 @@ _SYSTEM = ("/dev/", "/proc/", "/sys/", "/etc/", "/usr/", "/lib")
 
 
 class ReadFiles:
-    """Noted as `{"read": PATH}`, each once; not what belongs to the system, to Python or to its packages."""
+    """Noted as `{"read": PATH}`, each once, also what another program is given; not what belongs to the system, to
+    Python or to its packages.
+    """
 
     def __init__(self, config: Config, notes: Notes) -> None:
         self._notes = notes
-        own = (sys.prefix, sys.base_prefix, os.path.dirname(config.one("report")))
+        own = [sys.prefix, sys.base_prefix, os.path.dirname(config.one("report"))]
+        if not config.all("owed"):
+            own += [*config.all("tree"), *config.all("home")]
         self._known = (*(path + os.sep for path in own), *_SYSTEM)
         self._seen: set[str] = set()
+        self.after_import = {"subprocess": lambda module: watch(module.Popen, "__init__", before=self._starts)}
 
     def start(self) -> None:
         """`open` is one function, under two names."""
@@ -35,10 +42,19 @@ class ReadFiles:
         builtins.open = io.open
 
     def _opens(self, frame: object, file: Any = None, mode: Any = "r", *_: Any, **__: Any) -> None:
-        is_read = isinstance(mode, str) and "r" in mode and "+" not in mode
-        if not is_read or not isinstance(file, (str, bytes, os.PathLike)) or len(self._seen) == _MOST:
-            return
+        if isinstance(mode, str) and "r" in mode and "+" not in mode and isinstance(file, (str, bytes, os.PathLike)):
+            self._note(file)
+
+    def _starts(self, frame: object, process: Any, args: Any = (), *_: Any, **__: Any) -> None:
+        words = args.split() if isinstance(args, (str, bytes)) else args if isinstance(args, (list, tuple)) else ()
+        for word in words:
+            if isinstance(word, (str, bytes, os.PathLike)) and os.path.isabs(word) and os.path.isfile(word):
+                self._note(word)
+
+    def _note(self, file: str | bytes | os.PathLike[Any]) -> None:
         path = os.path.abspath(os.fsdecode(file))
+        if len(self._seen) == _MOST:
+            return
         if path not in self._seen and not path.startswith(self._known) and not path.endswith(_CODE):
             self._seen.add(path)
             self._notes.add(read=path)
