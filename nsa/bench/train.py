@@ -1,22 +1,27 @@
-"""Train a byte-level language model with sparse and with dense attention, side by side.
+"""Train a byte-level language model with sparse and with dense attention: loss, tokens in a second, memory.
 
-Half-way each run is written to a checkpoint and goes on in a new model that is read from it. Ends with 1 where the
-sparse model's loss on text that it has not seen is above --target_loss, or where it generates another text with its
-cache than without. With --preset 100m it trains larger models on long sequences instead (see its --help).
+Examples: python -m nsa.bench train
+          python -m nsa.bench train --preset 100m --S_list 8192,32768,65536 --steps 300
+
+A line for each attention and length. bf16 is autocast over fp32 weights. Ends with 1 where a run failed, and, where
+there is a --target_loss, where the sparse model's loss on text that it has not seen is above that, or it generates
+another text with its cache than without. 100m: 98 million parameters, 12 layers of width 768 with 16 query heads over
+one KV head of 64 dimensions. The kernels take a token's heads of one KV head as the rows of a tile: 16 fill a tensor
+core's tile, and one KV head keeps the choice of blocks, made for each, cheap.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import tempfile
+import gc
+import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,12 +31,32 @@ from torch.utils.checkpoint import checkpoint
 from nsa import routing
 from nsa.bench import options, rows, text
 from nsa.models import ByteLM, LMConfig, generate
+from nsa.models.lm import ATTENTIONS
+
+PRESETS = {
+    "small": {
+        "B": 4, "dim": 64, "depth": 2, "hidden": 128, "heads": 4, "groups": 1, "dk": 16, "dv": 16, "l": 8, "d": 4,
+        "l_sel": 16, "n_sel": 4, "w": 32, "phi": "mlp", "S_list": [256], "steps": 120, "rate": 5e-3, "threads": 1,
+        "target_loss": 0.5,
+    },
+    "100m": {
+        "dim": 768, "depth": 12, "hidden": 4096, "heads": 16, "groups": 1, "dk": 64, "dv": 64, "phi": "mean",
+        "S_list": [8192, 32768, 65536], "steps": 300, "rate": 6e-4,
+    },
+}  # fmt: skip
+"""Defaults of options."""
 
 AGAIN = partial(checkpoint, use_reentrant=False)
 """Computes a layer again for its gradient."""
 
 HELD_OUT = (-1, -2, -3, -4)
 """Seeds of the text that is never trained on."""
+
+WARMUP = 3
+"""Steps that are not timed: kernels are compiled, memory is taken."""
+
+LAST = 10
+"""Steps whose mean loss is told."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +69,11 @@ class Plan:
     batch: int
     length: int
     rate: float
-    target_loss: float
     checkpointing: bool = False
 
     def rate_at(self, step: int) -> float:
         """Rises over the first sixth, then falls to a tenth."""
         return self.rate * min(1.0, 6 * (step + 1) / self.steps) * (1 - 0.9 * step / self.steps)
-
-    def schedule(self) -> str:
-        """What two runs must share for one to go on with the other's checkpoint."""
-        return repr((self.model, self.steps, self.batch, self.length, self.rate, self.where.seed))
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Low-precision arithmetic on fp32 weights, where asked for."""
@@ -64,7 +84,7 @@ class Plan:
 
 @dataclass
 class Run:
-    """A model in training; everything that a checkpoint holds."""
+    """A model in training."""
 
     plan: Plan
     step: int = 0
@@ -102,162 +122,138 @@ class Run:
         """The loss on text that no step sees."""
         return sum(self.loss(seed).item() for seed in HELD_OUT) / len(HELD_OUT)
 
-    def save(self, path: Path) -> None:
-        """Write a checkpoint; a reader sees the old file or the whole new one."""
-        state = {
-            "schedule": self.plan.schedule(),
-            "step": self.step,
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-        }
-        aside = path.with_suffix(".part")
-        torch.save(state, aside)
-        aside.replace(path)
 
-    def load(self, path: Path) -> None:
-        """Go on where the checkpoint was written.
-
-        Raises:
-            ValueError: it belongs to another model or schedule.
-        """
-        state = torch.load(path, map_location=self.plan.where.device, weights_only=True)
-        if state["schedule"] != self.plan.schedule():
-            raise ValueError(f"{path} is of another model or schedule: {state['schedule']}")
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.step = state["step"]
+# --- a run ---
 
 
-Log = Callable[..., None]
+def measured(plan: Plan, seconds: float) -> tuple[Run, dict[str, Any]]:
+    """Train as planned, or until so many seconds of timed steps are over: the run, and what it took."""
+    device, every = plan.where.device, max(1, plan.steps // 6)
+    run = Run(plan)
+    losses: list[float] = []
+    times: list[float] = []
+    with routing.record() as recording:
+        losses += run.train(min(WARMUP, plan.steps))
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    before = began = time.perf_counter()
+    for loss in run.train(plan.steps):  # which waits for the device at each step
+        now = time.perf_counter()
+        times.append(now - before)
+        losses.append(loss)
+        before = now
+        if run.step % every == 0:
+            print(f"{plan.model.attention:<5} {plan.length:>6}  step {run.step:>4}  loss {loss:.4f}", flush=True)
+        if now - began > seconds:
+            break
+    step = statistics.median(times or [float("nan")])
+    return run, {
+        "parameters": sum(p.numel() for p in run.model.parameters()),
+        "steps": run.step,
+        "loss_first": losses[0],
+        "loss": statistics.fmean(losses[-LAST:]),
+        "ms_step": 1e3 * step,
+        "tokens_per_s": plan.batch * plan.length / step,
+        "peak_gb": torch.cuda.max_memory_allocated(device) / 1e9 if device.type == "cuda" else 0.0,
+        "routes": {name: sorted(recording.backends(name)) for name in sorted({route.operation for route in recording})},
+    }
 
 
-def logged(file: TextIO | None, sentence: str, **facts: Any) -> None:
-    """A line for people on stdout, its facts as a JSON line in the file if there is one."""
-    print(sentence, flush=True)
-    if file is not None and facts:
-        print(json.dumps(facts), file=file, flush=True)
-
-
-def train(plan: Plan, path: Path, log: Log) -> Run:
-    """Train to the end: on from the checkpoint if there is one, and through it half-way."""
-    name, run = plan.model.attention, Run(plan)
-    if path.exists():
-        run.load(path)
-        log(f"{name:<5} step {run.step:>4}  resumed from {path.name}", attention=name, resumed=run.step)
-    half = plan.steps // 2
-    if run.step < half:
-        _stretch(run, half, log)
-        run.save(path)
-        run = Run(plan)
-        run.load(path)
-        log(f"{name:<5} step {run.step:>4}  checkpoint written, resumed in a new model", attention=name, resumed=half)
-    _stretch(run, plan.steps, log)
-    run.save(path)
-    return run
-
-
-def _stretch(run: Run, until: int, log: Log) -> None:
-    name, start = run.plan.model.attention, time.perf_counter()
-    every, first = max(1, run.plan.steps // 6), run.step
-    for loss in run.train(until):
-        if run.step == 1 or run.step % every == 0:
-            seconds = time.perf_counter() - start
-            rate = (run.step - first) * run.plan.batch * run.plan.length / seconds
-            log(
-                f"{name:<5} step {run.step:>4}  loss {loss:.4f}  {rate:,.0f} bytes/s",
-                attention=name, step=run.step, loss=loss, bytes_per_s=rate,
-            )  # fmt: skip
-
-
-def same_text(run: Run, log: Log, length: int = 48) -> bool:
+def same_text(run: Run, length: int = 48) -> bool:
     """Whether the model continues unseen text alike with and without its cache."""
     prompt = text.batch(HELD_OUT[0], 2, run.plan.length // 2).to(run.plan.where.device)
     with_cache, without = (generate(run.model, prompt, length, use_cache=use) for use in (True, False))
-    same = torch.equal(with_cache, without)
-    shown = bytes(with_cache[0].tolist()).decode("utf-8", "replace")
-    log(f"nsa   continues with {shown!r}")
-    log(f"nsa   {length} bytes with and without the cache: {'the same' if same else 'DIFFERENT'}", same_text=same)
-    return same
+    print(f"nsa   continues with {bytes(with_cache[0].tolist()).decode('utf-8', 'replace')!r}")
+    return torch.equal(with_cache, without)
 
 
-def showcase(plans: list[Plan], directory: Path, log: Log) -> bool:
-    """Train each plan; whether the sparse model did what it owes."""
-    where, target = plans[0].where, plans[0].target_loss
-    log(rows.headline(where.device, where.dtype))
-    runs = {plan.model.attention: _trained(plan, directory, log) for plan in plans}
-    losses = {name: run.held_out() for name, run in runs.items()}
-    same = same_text(runs["nsa"], log)
-    reached = losses["nsa"] <= target
-    shown = ", ".join(f"{name} {loss:.4f}" for name, loss in losses.items())
-    log(
-        f"held-out loss, nats/byte: {shown}; nsa is {'at most' if reached else 'ABOVE'} {target}",
-        **losses, target_loss=target,
-    )  # fmt: skip
-    return same and reached
-
-
-def _trained(plan: Plan, directory: Path, log: Log) -> Run:
-    """A trained run, with one line about what it took and what ran."""
-    name, start = plan.model.attention, time.perf_counter()
-    with routing.record() as recording:
-        run = train(plan, directory / f"{name}.pt", log)
-    routes = {step: sorted(recording.backends(step)) for step in ("compressed", "selected", "window")}
+def line(plan: Plan, seconds: float, target: float | None) -> dict[str, Any]:
+    """One run, named, and what became of it."""
+    model = plan.model
     facts: dict[str, Any] = {
-        "attention": name,
-        "steps": plan.steps,
-        "seconds": time.perf_counter() - start,
-        "parameters": sum(p.numel() for p in run.model.parameters()),
-        "routes": {step: taken for step, taken in routes.items() if taken},
-        **rows.context(plan.where.device, plan.where.dtype),
-    }
-    ran = "; ".join(f"{step} on {' '.join(taken)}" for step, taken in facts["routes"].items())
-    size = f"{facts['parameters']:,} parameters"
-    log(f"{name:<5} {plan.steps} steps in {facts['seconds']:.1f} s, {size}{'; ' + ran if ran else ''}", **facts)
-    return run
+        "attention": model.attention, "length": plan.length, "batch": plan.batch, "dim": model.dim,
+        "depth": model.depth, "heads": model.n_heads, "kv_heads": model.n_kv_heads, "dk": model.dk, "dv": model.dv,
+        "checkpointing": plan.checkpointing,
+    }  # fmt: skip
+    try:
+        run, found = measured(plan, seconds)
+        if target is not None:
+            found |= {"held_out": run.held_out(), "target_loss": target}
+            found |= {"same_text": same_text(run)} if model.attention == "nsa" else {}
+    except RuntimeError as error:  # out of memory, or no kernel for the shape
+        found = {"failed": rows.sentence(error)}
+    gc.collect()
+    torch.cuda.empty_cache()
+    return {**facts, **found, **rows.context(plan.where.device, plan.where.dtype)}
+
+
+def reached(found: dict[str, Any]) -> bool:
+    """Whether a run did what it owes."""
+    if "failed" in found or "same_text" not in found:
+        return "failed" not in found
+    return bool(found["same_text"] and found["held_out"] <= found["target_loss"])
+
+
+def told(found: dict[str, Any]) -> str:
+    """A line in words."""
+    name = f"{found['attention']:<5} {found['length']:>6}"
+    if "failed" in found:
+        return f"{name}  failed: {found['failed']}"
+    said = [
+        f"{name}  {found['steps']} steps, loss {found['loss_first']:.3f} -> {found['loss']:.3f}, "
+        f"{found['tokens_per_s']:,.0f} tokens/s, {found['ms_step']:.1f} ms a step, {found['peak_gb']:.2f} GB",
+        "; ".join(f"{step} on {' '.join(taken)}" for step, taken in found["routes"].items()),
+    ]
+    if "held_out" in found:
+        said.append(f"held-out loss {found['held_out']:.4f} nats/byte")
+    if "same_text" in found:
+        said[-1] += f", {'at most' if found['held_out'] <= found['target_loss'] else 'ABOVE'} {found['target_loss']}"
+        said.append(f"text with and without the cache: {'the same' if found['same_text'] else 'DIFFERENT'}")
+    return f"\n{'':<14}".join(said)
+
+
+# --- the command ---
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = options.parser("train", __doc__)
-    options.add_shape(parser, B=4, dim=64, heads=4, groups=1, dk=16, dv=16, l=8, d=4, l_sel=16, n_sel=4, w=32)
-    options.add_where(parser, threads=1)
-    add_training(parser, depth=2, steps=120, rate=5e-3)
-    parser.add_argument("--length", type=options.positive, default=256, help="bytes of a training sequence")
-    parser.add_argument("--target_loss", type=float, default=0.5, help="nats per byte that the sparse model must reach")
-    parser.add_argument("--checkpoint", type=Path, default=None, help="directory to resume from; default: a new one")
-    return parser.parse_args(argv)
-
-
-def add_training(to: argparse.ArgumentParser, depth: int, steps: int, rate: float) -> None:
-    """--depth --steps --rate --jsonl"""
-    to.add_argument("--depth", type=options.positive, default=depth, help="layers")
-    to.add_argument("--steps", type=options.positive, default=steps, help="optimizer steps")
-    to.add_argument("--rate", type=float, default=rate, help="highest learning rate")
-    to.add_argument("--jsonl", type=Path, default=None, help="write JSON lines there too")
+    to = options.parser("train", __doc__)
+    to.add_argument("--preset", choices=PRESETS, default="small", help="sizes, each of which its option overrules")
+    options.add_shape(to)
+    options.add_where(to)
+    to.add_argument("--depth", type=options.positive, help="layers")
+    to.add_argument("--hidden", type=options.positive, help="units of a feed-forward layer")
+    to.add_argument("--phi", help="compression: mean, weighted or mlp")
+    to.add_argument("--attention", type=options.some_of(ATTENTIONS), default="nsa,dense", help="what is trained")
+    to.add_argument("--S_list", "--length", type=options.integers, help="bytes of a sequence, with commas")
+    to.add_argument("--steps", type=options.positive, help="optimizer steps")
+    to.add_argument("--rate", type=float, help="highest learning rate")
+    to.add_argument("--seconds", type=float, default=float("inf"), help="end a run after so long")
+    to.add_argument("--checkpointing", action="store_true", help="compute each layer again for its gradient")
+    to.add_argument("--target_loss", type=float, help="nats per byte that the sparse model must reach")
+    to.add_argument("--jsonl", type=Path, default=None, help="write the lines there as JSON")
+    to.set_defaults(**PRESETS[to.parse_known_args(argv)[0].preset])
+    return to.parse_args(argv)
 
 
 def _plans(args: argparse.Namespace) -> list[Plan]:
     shape, where = options.shape_of(args), options.where_of(args)
-    models = models_of(args, shape, ("nsa", "dense"), hidden=2 * shape.dim)
-    return [Plan(model, where, args.steps, shape.batch, args.length, args.rate, args.target_loss) for model in models]
-
-
-def models_of(
-    args: argparse.Namespace, shape: options.Shape, attentions: Sequence[str], **others: Any
-) -> list[LMConfig]:
-    """The model that was asked for, with each of these attentions."""
     heads = {"n_heads": shape.heads, "n_kv_heads": shape.kv_heads, "dk": shape.dk, "dv": shape.dv}
-    sizes = {"dim": shape.dim, "depth": args.depth, "nsa": shape.config, **heads, **others}
-    return [LMConfig(attention=attention, **sizes) for attention in attentions]
+    sizes = {"dim": shape.dim, "depth": args.depth, "hidden": args.hidden, "nsa": shape.config, "phi": args.phi}
+    models = [LMConfig(attention=attention, **sizes, **heads) for attention in args.attention]
+    return [
+        Plan(model, where, args.steps, shape.batch, length, args.rate, args.checkpointing)
+        for length in args.S_list
+        for model in models
+    ]
 
 
 def main(argv: list[str]) -> int:
-    if any(argument.startswith("--preset") for argument in argv):
-        from nsa.bench import train_long
-
-        return train_long.main(argv)
     args = _parse(argv)
-    with ExitStack() as stack:
-        directory = args.checkpoint or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        directory.mkdir(parents=True, exist_ok=True)
-        file = stack.enter_context(args.jsonl.open("w")) if args.jsonl else None
-        return 0 if showcase(_plans(args), directory, partial(logged, file)) else 1
+    plans = _plans(args)
+    print(rows.headline(plans[0].where.device, plans[0].where.dtype), flush=True)
+    found = []
+    for plan in plans:
+        found.append(line(plan, args.seconds, args.target_loss))
+        print(told(found[-1]), flush=True)
+        rows.write(found, None, args.jsonl)
+    return 0 if all(map(reached, found)) else 1

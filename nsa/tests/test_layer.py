@@ -129,6 +129,28 @@ def test_every_parameter_learns(options: dict[str, object]) -> None:
     assert not [name for name, p in attention.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
 
 
+@pytest.mark.parametrize("phi", ["mean", "mlp"])
+def test_training_goes_on_from_its_state(phi: str) -> None:
+    """Weights and the optimizer's state are all that there is."""
+
+    def trained(of: NativeSparseAttention, optimizer: torch.optim.Optimizer, steps: int) -> list[float]:
+        losses = []
+        for _ in range(steps):
+            loss = (of(tokens(40)) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        return losses
+
+    one, other = layer(phi=phi), layer(phi=phi)
+    of_one, of_other = (torch.optim.AdamW(x.parameters(), 1e-2) for x in (one, other))
+    trained(one, of_one, 2)
+    other.load_state_dict(one.state_dict())
+    of_other.load_state_dict(copy.deepcopy(of_one.state_dict()))
+    assert trained(one, of_one, 3) == trained(other, of_other, 3)
+
+
 def test_low_precision_and_autocast() -> None:
     attention = layer(phi="mlp").float()
     x = tokens(60).float()

@@ -1,4 +1,4 @@
-"""The training showcase: resumes exactly, learns, and says so or fails."""
+"""The training bench: learns, and says so or fails."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nsa.bench import options, text, train, train_long
+from nsa.bench import options, text, train
 from nsa.models import ByteLM, LMConfig
 
 TINY = ["--dim", "16", "--dk", "8", "--dv", "8", "--heads", "2", "--B", "2", "--length", "48", "--depth", "1"]
@@ -16,26 +16,7 @@ TINY = ["--dim", "16", "--dk", "8", "--dv", "8", "--heads", "2", "--B", "2", "--
 
 def plan(steps: int, **changes: object) -> train.Plan:
     model = LMConfig(dim=16, depth=1, n_heads=2, n_kv_heads=1, dk=8, dv=8, hidden=32, **changes)
-    return train.Plan(model, options.Where(torch.device("cpu"), torch.float32, 0), steps, 2, 48, 5e-3, 1.0)
-
-
-@pytest.mark.parametrize("attention", ["nsa", "dense"])
-def test_a_checkpoint_goes_on_exactly(attention: str, tmp_path: Path) -> None:
-    chosen = plan(6, attention=attention)
-    whole = list(train.Run(chosen).train(6))
-    first = train.Run(chosen)
-    found = list(first.train(2))
-    first.save(tmp_path / "run.pt")
-    second = train.Run(chosen)
-    second.load(tmp_path / "run.pt")
-    assert second.step == 2
-    assert found + list(second.train(6)) == whole
-
-
-def test_a_checkpoint_of_another_schedule_is_refused(tmp_path: Path) -> None:
-    train.Run(plan(6)).save(tmp_path / "run.pt")
-    with pytest.raises(ValueError, match="of another model or schedule"):
-        train.Run(plan(7)).load(tmp_path / "run.pt")
+    return train.Plan(model, options.Where(torch.device("cpu"), torch.float32, 0), steps, 2, 48, 5e-3)
 
 
 def test_it_learns() -> None:
@@ -52,16 +33,22 @@ def test_text_is_made_from_its_seed() -> None:
     assert " hid the " in made and "Where did " in made
 
 
-def test_the_showcase_says_whether_it_was_reached(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [*TINY, "--steps", "4", "--checkpoint", str(tmp_path / "runs")]
-    assert train.main([*arguments, "--target_loss", "9", "--jsonl", str(tmp_path / "log.jsonl")]) == 0
-    said = capsys.readouterr().out
-    assert "checkpoint written, resumed in a new model" in said and "with and without the cache: the same" in said
-    last = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])
-    assert last["nsa"] < last["target_loss"] == 9
-    assert train.main([*arguments, "--target_loss", "0.1"]) == 1
-    said = capsys.readouterr().out
-    assert "resumed from nsa.pt" in said and "is ABOVE 0.1" in said
+def test_it_says_whether_the_target_was_reached(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "log.jsonl"
+    assert train.main([*TINY, "--steps", "4", "--target_loss", "9", "--jsonl", str(path)]) == 0
+    assert "with and without the cache: the same" in capsys.readouterr().out
+    sparse, dense = map(json.loads, path.read_text().splitlines())
+    assert sparse["held_out"] < sparse["target_loss"] == 9 and sparse["same_text"] and dense["held_out"] < 9
+    assert train.main([*TINY, "--steps", "4", "--target_loss", "0.1"]) == 1
+    assert ", ABOVE 0.1" in capsys.readouterr().out
+
+
+def test_another_text_with_the_cache_is_no_success(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(train, "generate", lambda *_, use_cache: torch.full((2, 4), 65 + use_cache))
+    assert train.main([*TINY, "--steps", "2", "--target_loss", "9", "--attention", "nsa"]) == 1
+    assert "with and without the cache: DIFFERENT" in capsys.readouterr().out
 
 
 # --- long sequences ---
@@ -71,7 +58,7 @@ SIZES = "--l 8 --d 4 --l_sel 8 --n_sel 4 --w 16".split()
 
 
 def test_a_preset_is_about_as_large_as_its_name() -> None:
-    sparse, dense = train_long._plans(train_long._parse(["--preset", "100m", "--device", "cpu", "--S_list", "8192"]))
+    sparse, dense = train._plans(train._parse(["--preset", "100m", "--device", "cpu", "--S_list", "8192"]))
     with torch.device("meta"):
         sizes = [sum(p.numel() for p in ByteLM(plan.model).parameters()) for plan in (sparse, dense)]
     assert sizes[0] == pytest.approx(1e8, rel=0.05) and sizes[1] == pytest.approx(sizes[0], rel=0.05)
@@ -85,24 +72,22 @@ def test_long_sequences_leave_a_line_for_each_run(
     path = tmp_path / "long.jsonl"
     arguments = [*LONG, *SIZES, *more, "--S_list", "24,40", "--steps", "12", "--rate", "0.02", "--jsonl", str(path)]
     assert train.main(arguments) == 0
-    said = capsys.readouterr()
-    found = [json.loads(text) for text in said.out.splitlines()]
-    assert found == [json.loads(text) for text in path.read_text().splitlines()]
+    found = [json.loads(text) for text in path.read_text().splitlines()]
     assert [(one["attention"], one["length"]) for one in found] == [
         (attention, length) for length in (24, 40) for attention in ("nsa", "dense")
     ]
     for one in found:
         assert one["steps"] == 12 and one["loss"] < one["loss_first"] and one["tokens_per_s"] > 0
         assert one["routes"]["rotate"] == ["torch@cpu"] and ("selected" in one["routes"]) == (one["attention"] == "nsa")
-    assert "12 steps, loss" in said.err
+        assert "held_out" not in one, "there is no target"
+    assert capsys.readouterr().out.count("12 steps, loss") == 4
 
 
-def test_a_long_run_ends_in_time_and_one_that_fails_is_a_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = [*LONG, *SIZES, "--S_list", "24", "--steps", "500", "--attention"]
+def test_a_long_run_ends_in_time_and_one_that_fails_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "long.jsonl"
+    arguments = [*LONG, *SIZES, "--S_list", "24", "--steps", "500", "--jsonl", str(path), "--attention"]
     assert train.main([*arguments, "dense", "--seconds", "0"]) == 0
-    assert json.loads(capsys.readouterr().out)["steps"] == train_long.WARMUP + 1
+    assert json.loads(path.read_text())["steps"] == train.WARMUP + 1
     monkeypatch.setattr(train.Run, "loss", lambda run, seed: torch.empty(1 << 62))
     assert train.main([*arguments, "nsa"]) == 1
-    assert "RuntimeError" in json.loads(capsys.readouterr().out)["failed"]
+    assert "RuntimeError" in json.loads(path.read_text())["failed"]
