@@ -1,9 +1,8 @@
-"""The whole operation: one fused function where a backend has it, else the branches composed, or dense attention."""
+"""The whole operation: one fused function where a backend has it, else the branches composed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -60,19 +59,8 @@ class Attention(Operation):
     branch, and the blocks where they are chosen here.
     """
 
-    def decided(self, request: Request, x: Arguments) -> tuple[Request, routing.Decision | None]:
-        if self._dense_instead(request, x):
-            request = replace(request, operation="dense")
-        return request, routing.decided(request, routing.per_operation(x["backend"]), x["strict"])
-
-    def _dense_instead(self, request: Request, x: Arguments) -> bool:
-        """Dense attention is a choice where all branches share K and V and nothing about them is given or asked for."""
-        if x["return_lse"] or x["backend"] is not None or not routing.prefers_dense(request):
-            return False
-        bundles = [branches for branches in (x["k"], x["v"]) if not isinstance(branches, Tensor)]
-        shared = all(y is branches[0] for branches in bundles for y in branches)
-        given = any(x[name] is not None for name in ("compressed", "compressed_rope", "block_indices"))
-        return shared and not given and not request.offset
+    def decided(self, request: Request, x: Arguments) -> routing.Decision | None:
+        return routing.decided(request, routing.per_operation(x["backend"]), x["strict"])
 
     def map_of(self, x: Arguments) -> str:
         return "mean" if x["compressed"] is None else ""
@@ -98,8 +86,6 @@ class Attention(Operation):
         call, lse = Call.of(plan, x), x["return_lse"]
         if plan.decision is None:
             return self._composed(call, x, keep, lse)
-        if plan.request.operation == "dense":
-            return self._dense(call, plan, keep)
         return routing.carry_out(
             plan.decision, plan.request, lambda module: module.attention(call, lse, keep), partial(self.judge, plan, x)
         )
@@ -132,18 +118,6 @@ class Attention(Operation):
         given = call.block_indices is not None
         return [o, lse_cmp, *(lse_sel or [lse_win]), lse_win, o_cmp, o_sel, o_win, *([] if given else [chosen])]
 
-    def _dense(self, call: Call, plan: Plan, keep: bool) -> list[Tensor]:
-        """Causal attention to all keys instead."""
-        assert plan.decision is not None
-        o = routing.carry_out(
-            plan.decision, plan.request,
-            lambda module: module.dense(call.q, call.k[1], call.v[1], scale=call.scale, cu_seqlens=call.cu_seqlens),
-        )  # fmt: skip
-        if not keep:
-            return [o]
-        lse = attention_shapes(call.q, call.v[1])[1]  # what is kept has its shape, whatever computed
-        return [o, lse, lse, lse, *_kept_besides(o, call.k[1], call.config, None)]
-
     def returned(self, results: list[Tensor], x: Arguments) -> Any:
         return (results[0], (results[1], results[2], results[3])) if x["return_lse"] else results[0]
 
@@ -155,25 +129,19 @@ class Attention(Operation):
     def shapes(self, x: Arguments, keep: bool) -> list[Tensor]:
         q, k, v = (y if isinstance(y, Tensor) else y[-1] for y in (x["q"], x["k"], x["v"]))
         o, lse = attention_shapes(q, v)
-        found = [o, lse, lse.new_empty(lse.shape), lse.new_empty(lse.shape)]
-        return [*found, *_kept_besides(o, k, x["config"], x["block_indices"])][: self.count(x, keep)]
+        chosen = q.new_empty(*q.shape[:2], k.shape[2], x["config"].n_sel, dtype=torch.int32)
+        found = [o, lse, *(lse.new_empty(lse.shape) for _ in range(2)), *(o.new_empty(o.shape) for _ in range(3))]
+        return [*found, chosen][: self.count(x, keep)]
 
     def gradient(self, grad: Tensor, results: list[Tensor], x: Arguments) -> Sequence[Tensor] | None:
         """By the gradient of the backend that computed the whole."""
         plan = self.plan(x, True, self.key(x, True))
-        if plan.decision is None or plan.request.operation == "dense":
+        if plan.decision is None:
             return None
         module = registry.load(plan.decision.backend)
         if plan.request.packed and not self._unseen(plan, x):
             x = self.placed(plan, x)
         return plan.within(lambda: module.attention_gradient(grad, results, Call.of(plan, x)))  # type: ignore[no-any-return]
-
-
-def _kept_besides(o: Tensor, k: Tensor, config: NSAConfig, given: Tensor | None) -> list[Tensor]:
-    """New tensors for what is kept beside the lse: o of each branch, and the blocks where they are chosen here."""
-    branches = [o.new_empty(o.shape) for _ in range(3)]
-    chosen = o.new_empty(*o.shape[:2], k.shape[2], config.n_sel, dtype=torch.int32)
-    return branches if given is not None else [*branches, chosen]
 
 
 class AttentionPlan:

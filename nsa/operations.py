@@ -154,13 +154,14 @@ class Operation(library.Operator):
         self.demands(self.title, x)
         for name in self._switches:
             checks.switch(self.title, name, x[name])
-        request, decision = self.decided(self.request(x, keep), x)
+        request = self.request(x, keep)
+        decision = self.decided(request, x)
         scale = checks.scale(self.title, x["q"], x["scale"]) if "scale" in x else 0.0
         return Plan(key or (), request, decision, flags.current(), scale)
 
-    def decided(self, request: Request, x: Arguments) -> tuple[Request, routing.Decision | None]:
-        """The backend of a request, which may become another; None: each part is routed by itself."""
-        return request, routing.decided(request, x["backend"], x["strict"])
+    def decided(self, request: Request, x: Arguments) -> routing.Decision | None:
+        """The backend of a request; None: each part is routed by itself."""
+        return routing.decided(request, x["backend"], x["strict"])
 
     def request(self, x: Arguments, keep: bool) -> Request:
         """The facts that routing decides by."""

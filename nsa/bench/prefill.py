@@ -67,7 +67,7 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
     row = {
         **branch_columns(total, alone), **full.columns("ms_dense"), "speedup_over_dense": full.ms / total.ms,
         **backward, **clocks(total, where, work),
-        **{f"route_{step}": " ".join(sorted(recording.backends(step))) or "dense" for step in STEPS},
+        **{f"route_{step}": " ".join(sorted(recording.backends(step))) for step in STEPS},
     }  # fmt: skip
     return [row]
 

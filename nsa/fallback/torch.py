@@ -32,12 +32,9 @@ from nsa.phi import MlpPhi, Phi, WeightedPhi
 from nsa.rope import rotate
 
 __all__ = [
-    "combine", "compress", "compressed", "decode", "dense", "rotate", "rotate_gradient", "select", "selected", "step",
+    "combine", "compress", "compressed", "decode", "rotate", "rotate_gradient", "select", "selected", "step",
     "window",
 ]  # fmt: skip
-
-IN_GROUPS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5)
-"""Whether PyTorch's attention takes fewer KV heads than query heads."""
 
 
 def rotate_gradient(do: Tensor, o: Tensor, x: Tensor, positions: Tensor, base: float) -> list[Tensor]:
@@ -207,22 +204,3 @@ def block_scores(
         p = probabilities(logits, tile.rows(lse[..., None])[..., 0].to(wide))
     p = sum_over_heads(p.unflatten(2, (-1, tile.group_size)), 3)
     return sum_over_blocks(p, blocks.candidates(chunk.end - 1, config), config)
-
-
-# --- dense attention, where the user prefers it ---
-
-
-def dense(q: Tensor, k: Tensor, v: Tensor, *, scale: float, cu_seqlens: Tensor | None) -> Tensor:
-    """Causal attention to all keys, q, k, v of equal length: o [B,T,Hq,Dv]."""
-    if cu_seqlens is None or cu_seqlens.numel() == 1:  # no sequence: no token
-        return _dense(q, k, v, scale)
-    segments = [slice(first, end) for first, end in pairwise(numbers(cu_seqlens))]
-    return torch.cat([_dense(q[:, s], k[:, s], v[:, s], scale) for s in segments], dim=1)
-
-
-def _dense(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-    how = {"enable_gqa": True} if IN_GROUPS else {}
-    if not IN_GROUPS:
-        k, v = (x.repeat_interleave(q.shape[2] // k.shape[2], 2) for x in (k, v))
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, **how).transpose(1, 2)

@@ -79,9 +79,6 @@ class Flags:
     use_cuda_sel: bool | None = _flag("1 requests the experimental CUDA selection, 0 forbids it")
     build_cuda: bool = _flag("the build switch: compile the experimental CUDA selection with nvcc", False)
 
-    dense: bool = _flag("dense causal attention below the measured crossover", False)
-    dense_below: int | None = _flag("that crossover in tokens (profile: dense_below)")
-
     debug_log: bool = _flag("log each routing decision (logger `nsa`)", False)
     log_limit: int = _flag("lines logged for one operation and backend", 5)
     debug_timing: bool = _flag("time each operation; waits for the device", False)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nsa import ops
-from nsa.fallback.torch import dense
+
+IN_GROUPS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5)
+"""Whether PyTorch's attention takes fewer KV heads than query heads."""
 
 
 class DenseAttention(nn.Module):
@@ -28,4 +31,8 @@ class DenseAttention(nn.Module):
         q = ops.rotate(self.to_q(x).unflatten(-1, (self.n_heads, self.dk)), positions, self.rope_base)
         k = ops.rotate(self.to_k(x).unflatten(-1, (self.n_kv_heads, self.dk)), positions, self.rope_base)
         v = self.to_v(x).unflatten(-1, (self.n_kv_heads, self.dv))
-        return self.to_out(dense(q, k, v, scale=self.dk**-0.5, cu_seqlens=None).flatten(2))
+        how = {"enable_gqa": True} if IN_GROUPS else {}
+        if not IN_GROUPS:
+            k, v = (y.repeat_interleave(self.n_heads // self.n_kv_heads, 2) for y in (k, v))
+        o = F.scaled_dot_product_attention(*(y.transpose(1, 2) for y in (q, k, v)), is_causal=True, **how)
+        return self.to_out(o.transpose(1, 2).flatten(2))

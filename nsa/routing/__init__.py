@@ -9,13 +9,13 @@ from typing import TypeVar
 from nsa import flags
 from nsa.routing import registry
 from nsa.routing.explain import explain_routing
-from nsa.routing.policy import PARTS, WHOLE, BackendChoice, decide, dense_crossover, per_operation
+from nsa.routing.policy import PARTS, WHOLE, BackendChoice, decide, per_operation
 from nsa.routing.record import Judge, Recording, observed, observing, record, recording
 from nsa.routing.request import Decision, Request, Route
 
 __all__ = [
     "BackendChoice", "Decision", "Judge", "Recording", "Request", "Route", "RoutingError", "carry_out", "decide",
-    "decided", "explain_routing", "observing", "per_operation", "prefers_dense", "record",
+    "decided", "explain_routing", "observing", "per_operation", "record",
 ]  # fmt: skip
 
 Result = TypeVar("Result")
@@ -56,9 +56,3 @@ def carry_out(
         named = PARTS if request.operation == WHOLE else (request.operation,)
         return observed(decision, request.device, named, lambda: call(module), judge)
     return call(module)
-
-
-def prefers_dense(request: Request) -> bool:
-    """Whether dense attention is switched on (NSA_DENSE=1) and this request is below the crossover."""
-    active = flags.current()
-    return active.dense and request.tokens < dense_crossover(request, active)

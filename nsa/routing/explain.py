@@ -11,7 +11,8 @@ from nsa import checks, flags
 from nsa.blocks import num_compressed
 from nsa.config import NSAConfig
 from nsa.device import device_name, named_device
-from nsa.routing.policy import PARTS, WHOLE, BackendChoice, decide, dense_crossover, per_operation, profile_for
+from nsa.profiles import Profile
+from nsa.routing.policy import PARTS, WHOLE, BackendChoice, decide, per_operation, profile_for
 from nsa.routing.request import Decision, Request
 
 
@@ -73,16 +74,14 @@ def explain_routing(
     found = {name: decide(request(name), choice, active) for name in (WHOLE, "rotate", "compress", *PARTS)}
     decisions = {name: decision for name, decision in found.items() if decision is not None}
     profile = profile_for(whole, active)
-    note = f"{_dense_note(whole, active, profile.name)}\nTriton kernels: {profile.kernels_timed.source}"
+    note = f"{_dense_note(whole, profile)}\nTriton kernels: {profile.kernels_timed.source}"
     return Explanation(device_name(device), profile.name, decisions, note)
 
 
-def _dense_note(request: Request, active: flags.Flags, profile: str) -> str:
+def _dense_note(request: Request, profile: Profile) -> str:
     """What is known about dense attention at this length."""
-    crossover = dense_crossover(request, active)
+    crossover = profile.dense_crossover(request.group_size)
     if not crossover:
-        return f"dense attention: no crossover measured (profile {profile})"
-    if request.tokens >= crossover:
-        return f"dense attention: not faster from {crossover} tokens on"
-    chosen = "and chosen (NSA_DENSE=1)" if active.dense else "NSA_DENSE=1 would choose it"
-    return f"dense attention: faster below {crossover} tokens, {chosen}"
+        return f"dense attention: no crossover measured (profile {profile.name})"
+    faster = "faster below" if request.tokens < crossover else "not faster from"
+    return f"dense attention: {faster} {crossover} tokens{' on' if request.tokens >= crossover else ''}"

@@ -35,11 +35,6 @@ def profile_for(request: Request, flags: Flags) -> Profile:
     return profiles.load(flags.profile) if flags.profile else profiles.for_device(request.device)
 
 
-def dense_crossover(request: Request, flags: Flags) -> int:
-    """Tokens below which dense attention is faster; 0 where nobody said so."""
-    return _first(flags.dense_below, profile_for(request, flags).dense_crossover(request.group_size))
-
-
 def _first(flag: int | None, otherwise: int) -> int:
     return otherwise if flag is None else flag
 

@@ -10,7 +10,6 @@ A backend is a module that defines a function for each operation it implements, 
     window(q, k, v, window, *, scale, cu_seqlens, q_start, deterministic) -> o, lse
     combine(o_cmp, o_sel, o_win, gates) -> o
     attention(call, lse, keep) -> [o, and what `nsa.kernels.attention.attention` says for `lse` and `keep`]
-    dense(q, k, v, *, scale, cu_seqlens) -> o     (causal attention to all keys)
     decode(q, gates, cache, *, scale, branches, block_indices) -> o, reads, block_indices
                                                   (the last token of each sequence in an `nsa.NSACache`)
     step(q, k, v, gates, cache, *, counts, scale) -> o, reads, block_indices
@@ -46,7 +45,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 
-OPERATIONS = tuple("rotate compress compressed select selected window combine attention dense decode".split())
+OPERATIONS = tuple("rotate compress compressed select selected window combine attention decode".split())
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class Backend:
 
 REGISTRY = {
     "torch": Backend("nsa.fallback.torch", (), tuple(x for x in OPERATIONS if x != "attention")),
-    "triton": Backend("nsa.kernels.backend", ("triton",), tuple(x for x in OPERATIONS if x != "dense")),
+    "triton": Backend("nsa.kernels.backend", ("triton",), OPERATIONS),
     "fa2": Backend("nsa.providers.fa2", (), ("compressed", "window")),
     "cuda": Backend("nsa.providers.cuda", (), ("selected",)),
 }

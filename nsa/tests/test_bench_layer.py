@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nsa import NSAConfig, flags
+from nsa import NSAConfig
 from nsa.bench import crossover, layer, layer_peers, options
 from nsa.bench.crossover import Crossing
 
@@ -201,9 +201,3 @@ def test_dense_attention_is_timed_by_the_kernel_that_is_worth_it(monkeypatch: py
     assert asked == ["sdpa-flash", "sdpa-cudnn", "refuses"]
     bench.dense("fwd", 128)
     assert asked[3:] == ["sdpa-cudnn"] and bench.kernels["fwd+bwd"] == ["sdpa"]
-
-
-def test_dense_attention_is_not_timed_as_sparse() -> None:
-    sentence = "NSA_DENSE has dense attention computed at 64 tokens"
-    with flags.using(dense=True, dense_below=100), pytest.raises(ValueError, match=sentence):
-        crossover.Bench(SHAPE, CPU, 1, 0).sparse("fwd", "random", 64)

@@ -97,7 +97,6 @@ def test_strict_refuses_what_nobody_but_a_profile_keeps_off(gpu: SimpleNamespace
         {"operation": "selected", "backend": "torch"},
         {"operation": "selected", "use_triton_sel": False},
         {"operation": "selected", "sel_triton_min_l": 100},
-        {"operation": "dense"},
     ):
         assert run(**case) == "nsa.fallback.torch"
 
@@ -291,32 +290,6 @@ def test_groups_of_64_heads_do_not_fit_in_fp32(monkeypatch: pytest.MonkeyPatch, 
     found = backend.supports(request("selected", heads=33, **wide))
     assert found == "33 query heads share a KV head, more than a tile's 32"
     assert backend.supports(request("decode", heads=64, **wide)) is None
-
-
-def test_dense_attention_is_a_choice() -> None:
-    x = PROBLEM.tensors()
-    q, k, v, gates = x["q"], x["k_win"], x["v_win"], x["gates"]
-    with flags.using(dense=True, dense_below=100), routing.record() as recording:
-        found = nsa_attention(q, k, v, gates, CONFIG)
-    assert [route.operation for route in recording] == ["dense"]
-    with flags.using(dense=True, dense_below=100), routing.record() as recording:
-        nsa_attention(q, k, v, gates, CONFIG, backend="torch")  # an argument is stronger than a flag
-    assert recording.of("dense") == [] and {route.backend for route in recording} == {"torch"}
-    expected = ops.sliding_window_attention(q, k, v, 40)
-    torch.testing.assert_close(found, expected)
-    with flags.using(dense=True, dense_below=40), routing.record() as recording:
-        nsa_attention(q, k, v, gates, CONFIG)
-    assert recording.of("dense") == []
-
-
-@pytest.mark.parametrize("borders", [[0], [0, 0], [0, 3, 3, 40]])
-def test_dense_attention_stays_within_each_sequence(borders: list[int]) -> None:
-    q, k, v, gates = (PROBLEM.tensors()[name][:1, : borders[-1]] for name in ("q", "k_win", "v_win", "gates"))
-    packed = {"cu_seqlens": torch.tensor(borders, dtype=torch.int32)}
-    with flags.using(dense=True, dense_below=100), routing.record() as recording:
-        found = nsa_attention(q, k, v, gates, CONFIG, **packed)
-    assert recording.of("dense") and found.shape == (*q.shape[:3], v.shape[3])
-    torch.testing.assert_close(found, ops.sliding_window_attention(q, k, v, 40, **packed))
 
 
 def test_explain_routing_answers_without_running() -> None:
