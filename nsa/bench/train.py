@@ -19,14 +19,12 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from nsa import routing
 from nsa.bench import options, rows, text
@@ -45,9 +43,6 @@ PRESETS = {
     },
 }  # fmt: skip
 """Defaults of options."""
-
-AGAIN = partial(checkpoint, use_reentrant=False)
-"""Computes a layer again for its gradient."""
 
 HELD_OUT = (-1, -2, -3, -4)
 """Seeds of the text that is never trained on."""
@@ -69,7 +64,6 @@ class Plan:
     batch: int
     length: int
     rate: float
-    checkpointing: bool = False
 
     def rate_at(self, step: int) -> float:
         """Rises over the first sixth, then falls to a tenth."""
@@ -101,7 +95,7 @@ class Run:
         plan = self.plan
         tokens = text.batch(seed, plan.batch, plan.length + 1).to(plan.where.device)
         with plan.autocast():
-            logits = self.model(tokens[:, :-1], checkpoint=AGAIN if plan.checkpointing else None)
+            logits = self.model(tokens[:, :-1])
         return F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
 
     def train(self, until: int) -> Iterator[float]:
@@ -173,7 +167,6 @@ def line(plan: Plan, seconds: float, target: float | None) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "attention": model.attention, "length": plan.length, "batch": plan.batch, "dim": model.dim,
         "depth": model.depth, "heads": model.n_heads, "kv_heads": model.n_kv_heads, "dk": model.dk, "dv": model.dv,
-        "checkpointing": plan.checkpointing,
     }  # fmt: skip
     try:
         run, found = measured(plan, seconds)
@@ -228,7 +221,6 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     to.add_argument("--steps", type=options.positive, help="optimizer steps")
     to.add_argument("--rate", type=float, help="highest learning rate")
     to.add_argument("--seconds", type=float, default=float("inf"), help="end a run after so long")
-    to.add_argument("--checkpointing", action="store_true", help="compute each layer again for its gradient")
     to.add_argument("--target_loss", type=float, help="nats per byte that the sparse model must reach")
     to.add_argument("--jsonl", type=Path, default=None, help="write the lines there as JSON")
     to.set_defaults(**PRESETS[to.parse_known_args(argv)[0].preset])
@@ -241,9 +233,7 @@ def _plans(args: argparse.Namespace) -> list[Plan]:
     sizes = {"dim": shape.dim, "depth": args.depth, "hidden": args.hidden, "nsa": shape.config, "phi": args.phi}
     models = [LMConfig(attention=attention, **sizes, **heads) for attention in args.attention]
     return [
-        Plan(model, where, args.steps, shape.batch, length, args.rate, args.checkpointing)
-        for length in args.S_list
-        for model in models
+        Plan(model, where, args.steps, shape.batch, length, args.rate) for length in args.S_list for model in models
     ]
 
 

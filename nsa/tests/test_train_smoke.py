@@ -65,7 +65,7 @@ def test_a_preset_is_about_as_large_as_its_name() -> None:
     assert sparse.model.n_heads // sparse.model.n_kv_heads == 16 and sparse.model.phi == "mean"
 
 
-@pytest.mark.parametrize("more", [[], ["--checkpointing", "--dtype", "bf16"]])
+@pytest.mark.parametrize("more", [[], ["--dtype", "bf16"]])
 def test_long_sequences_leave_a_line_for_each_run(
     more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
