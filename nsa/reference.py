@@ -22,8 +22,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nsa import vector_math
 from nsa.config import NSAConfig
 from nsa.phi import MlpPhi, Phi, WeightedPhi
+
+vector_math.call_each_once()
 
 if TYPE_CHECKING:
     from nsa.cache import NSACache

@@ -5,6 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from nsa import vector_math
+
+vector_math.call_each_once()
+
 
 def frequencies(dim: int, base: float, device: torch.device) -> Tensor:
     """Radians for each position, fp32 [dim/2]."""

@@ -16,9 +16,12 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+from nsa import vector_math
 from nsa.fallback.chunks import Chunk
 from nsa.library import differentiable_once
 from nsa.plans import capturing
+
+vector_math.call_each_once()
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -6,16 +6,17 @@ import os
 from importlib.util import find_spec
 
 import pytest
-import torch
-
-from nsa.plans import PLANS
-from nsa.tests import testing
-
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # read where a kernel is defined, so before any is imported
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        return  # it hands out tests, and runs none: its processes would wait until it has imported PyTorch
+    import torch
+
+    if not torch.cuda.is_available():
+        os.environ.setdefault("TRITON_INTERPRET", "1")  # read where a kernel is defined, so before any is imported
+    from nsa.tests import testing
+
     testing.install(config)
     if os.environ.get("TRITON_INTERPRET") == "1" and find_spec("triton"):
         from nsa.tests import interpreter  # not before the line above: Triton asks for the variable when it is imported
@@ -50,6 +51,8 @@ _LONG = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    import torch
+
     if torch.cuda.is_available():
         return
     for item in items:
@@ -60,10 +63,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def unplanned() -> None:
     """No plan of another test, whose machine may have been another one."""
+    from nsa.plans import PLANS
+
     PLANS.clear()
 
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     """The same numbers in every run: PyTorch's own seed is another one each time."""
+    import torch
+
     torch.manual_seed(0)
