@@ -66,9 +66,9 @@ _FITS_ADA = (
 )
 _MADE_FOR = "not measured against PyTorch: the kernels were made for this architecture and are its default"
 _DENSE = (
-    "H200, torch 2.11, Triton 3.6, bf16, forward, random inputs, against cuDNN: group size 16 slower at 8k (1.87 ms, "
-    "1.74) and faster at 16k (4.41, 6.77), group size 4 slower at 8k (1.48, 0.91) and faster at 64k (19.5, 57.7); "
-    "interpolated in between (artifacts/bench/h200-kernels)"
+    "H200, torch 2.11, Triton 3.6, bf16, forward, random inputs, against cuDNN: group size 16 slower at 7,872 tokens and "
+    "faster from 8,192 on (artifacts/bench/h200-library, crossings.csv), group size 4 slower at 8k (1.48 ms, 0.91) and "
+    "faster at 64k (19.5, 57.7), interpolated in between (artifacts/bench/h200-kernels)"
 )
 _FITS_BLACKWELL = "not measured on this architecture: the default of the kernels that fit its shared memory"
 
@@ -107,7 +107,7 @@ PROFILES = {
             "sm90",
             sel_triton=Measured(True, _MADE_FOR),
             sel_triton_min_L=Measured(0, _MADE_FOR),
-            dense_below=Measured({4: 15700, 16: 9100}, _DENSE),
+            dense_below=Measured({4: 15700, 16: 8200}, _DENSE),
             kernels_timed=Measured(True, "timed on an H200 (docs/kernels.md)"),
         ),
         Profile(  # consumer Blackwell (SM 12.0 and 12.1): RTX 5090; it takes the tiles of sm_89
