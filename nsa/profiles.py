@@ -66,7 +66,7 @@ _FITS_ADA = (
 )
 _MADE_FOR = "not measured against PyTorch: the kernels were made for this architecture and are its default"
 _DENSE = (
-    "H200, torch 2.11, Triton 3.6, bf16, forward, random inputs, against cuDNN: group size 16 slower at 7,872 tokens and "
+    "H200, torch 2.11, Triton 3.6, bf16, forward, random inputs, against cuDNN: group size 16 slower at 7,872 tokens, "
     "faster from 8,192 on (artifacts/bench/h200-library, crossings.csv), group size 4 slower at 8k (1.48 ms, 0.91) and "
     "faster at 64k (19.5, 57.7), interpolated in between (artifacts/bench/h200-kernels)"
 )
