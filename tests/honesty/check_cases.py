@@ -147,6 +147,17 @@ HONEST = [
           "a check that is imported under another name"),
     _ran("check_in_loop", "for x in [1]: assert x == 1", "the loop has something to check"),
     _ran("check_nested", "def inner(): assert len('a')\ninner()", "the inner function is called"),
+    truth(tests("finalizer_of_a_library", "passed", "", """
+        import pytest
+        from pool_of_its_own import Pool
+        def test_a():
+            pool = Pool()
+            with pytest.raises(TypeError): pool.close(1, 2)
+            pool.is_open = True
+            del pool
+    """, files={"pool_of_its_own.py": "class Pool:\n    is_open = False\n    def close(self): self.is_open = False\n"
+                                      "    def __del__(self): assert not self.is_open\n"}, env={"PYTHONPATH": "."}),
+          "a test breaks a library on purpose, whose `__del__` minds"),
     _collected(
         "check_without_interpreter",
         """
@@ -400,7 +411,7 @@ LIES = [
           "r = subprocess.run([sys.executable, '-c', 'print(1); assert 1 == 2'], capture_output=True)\nassert r.stdout",
           "it fails in a program of which only the output is looked at", "check_child"),
     _lost("finalizer", "class K:\n    def __del__(self): assert 1 == 2\nK()",
-          "it fails in a `__del__`", "check_nested"),
+          "it fails in a `__del__`", "finalizer_of_a_library"),
     _lost("finally_returns", "try: assert 1 == 2\nfinally: return", "a `finally` that returns drops it",
           "check_finally"),
     lie(tests("exit_function", "failed", "pytest .* returned 1, and nobody was told",
