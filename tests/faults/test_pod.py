@@ -204,7 +204,7 @@ def test_stages_that_take_the_journals_reserve_too(small_disk: Callable[..., Pat
 
 @pytest.mark.slow
 def test_a_stage_that_uses_up_the_pods_inodes(small_disk: Callable[..., Path], tmp_path: Path) -> None:
-    workdir = small_disk("disk", "size=60m,nr_inodes=500") / "workdir"
+    workdir = small_disk("disk", "size=60m,nr_inodes=800") / "workdir"
     project = disk_project(workdir, tmp_path)
     last = runs.said("last", "print(3)")
     project.commit(runs.files(runs.said("many", MANY), last))
