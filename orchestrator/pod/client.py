@@ -302,7 +302,7 @@ def install_agent(transport: Transport, token: str = "") -> Agent:
             why = plain(there[len(_UNUSABLE) :], 500)
             raise PodError(f"pod {pod.name!r}: its `workdir` cannot be used: {why}: set another one")
         if there:
-            dialogue = Dialogue(channel, begun)
+            dialogue = Dialogue(channel, pod.name, begun)
         else:
             upload(transport, python, content, f"{workdir}/{name}")
     except PodFull:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import BinaryIO, cast
 
-from orchestrator.errors import CommandTimeout, ContactLost, NsaPodError, PodError
+from orchestrator.errors import CommandTimeout, ContactLost, NsaPodError, PodError, PodFull
 from orchestrator.shared import frames
 from orchestrator.text import size
 from orchestrator.transports.base import Channel, Completed
@@ -55,14 +55,14 @@ class _Answer:
 
 
 class Dialogue:
-    """With the agent at the other end of `channel`; after ContactLost, or `is_over`, another one is needed.
+    """With the agent at the other end of `channel`, on `pod`; after an error, if it `is_over`, another one is needed.
 
     `begun` is what has been received of it already.
     """
 
-    def __init__(self, channel: Channel, begun: bytes = b"") -> None:
+    def __init__(self, channel: Channel, pod: str, begun: bytes = b"") -> None:
         self.is_over = False
-        self._channel = channel
+        self._channel, self._pod = channel, pod
         self._frames = frames.Frames(frames.PIECE_LIMIT)
         self._answers: dict[int, _Answer] = {}
         self._last = 0
@@ -165,9 +165,9 @@ class Dialogue:
             raise ContactLost("the agent on the pod is not spoken with any more")
         try:
             yield
-        except ContactLost:
+        except ContactLost as lost:
             self.close()
-            raise
+            raise PodFull.of(f"pod {self._pod!r}", str(lost)) or lost from None
         except KeyboardInterrupt:  # a frame may have gone in half
             self.close()
             raise

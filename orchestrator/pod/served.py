@@ -80,7 +80,7 @@ class Served(Transport):
 
     def _talk(self) -> Dialogue:
         if self._dialogue is None or self._dialogue.is_over:
-            self._dialogue = Dialogue(self._inner.converse(self._serve))
+            self._dialogue = Dialogue(self._inner.converse(self._serve), self.pod.name)
         return self._dialogue
 
     def _hang_up(self) -> None:

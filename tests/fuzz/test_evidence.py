@@ -408,10 +408,10 @@ def test_frames_of_a_hostile_agent(amount: int) -> None:
     told = b"".join(frames.frame(kind, 1, b"0") for kind in (frames.OUT, frames.ERR, frames.END))
 
     def one(given: list[bytes]) -> None:
-        sentence_or(lambda: Dialogue(Saying(*given)).run(["x"], b"", 0.0, "x"))
+        sentence_or(lambda: Dialogue(Saying(*given), "p").run(["x"], b"", 0.0, "x"))
 
         def read() -> None:
-            with Dialogue(Saying(*given)).stream(["x"], b"", 0.0, "x") as out:
+            with Dialogue(Saying(*given), "p").stream(["x"], b"", 0.0, "x") as out:
                 out.read(10)
 
         sentence_or(read)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import CommandTimeout, ContactLost, PodError
+from orchestrator.errors import CommandTimeout, ContactLost, PodError, PodFull
 from orchestrator.pod.client import Agent
 from orchestrator.pod.dialogue import Dialogue
 from orchestrator.shared import frames
@@ -121,5 +121,17 @@ def test_the_server_goes_with_its_laptop_and_lets_end_what_was_asked(agent: Agen
 )
 def test_a_hostile_server_is_one_sentence(said: list[bytes]) -> None:
     with pytest.raises((PodError, ContactLost)) as caught:
-        Dialogue(Saying(*said)).run(["x"], b"", 1.0, "x")
+        Dialogue(Saying(*said), "p").run(["x"], b"", 1.0, "x")
     assert str(caught.value).isprintable()
+
+
+class _Full(Saying):
+    """An agent that has died: it could not even take what it was asked."""
+
+    def complaint(self) -> str:
+        return "OSError: [Errno 28] No space left on device"
+
+
+def test_an_agent_that_dies_of_a_full_disk_is_said_to_have_one() -> None:
+    with pytest.raises(PodFull, match="pod 'p': its disk is full"):
+        Dialogue(_Full(), "p").run(["x"], b"", 1.0, "x")
