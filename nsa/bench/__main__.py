@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-from nsa.routing import RoutingError
-
 COMMANDS = {
     "decode": "one decode step and each branch alone, through a filled cache",
     "prefill": "the whole operation and each branch alone, against dense attention",
@@ -31,12 +29,19 @@ def main(argv: list[str]) -> int:
         text = "\n".join(["usage: python -m nsa.bench COMMAND [options]", *lines])
         print(text, file=sys.stdout if wanted else sys.stderr)
         return 0 if wanted else 2
-    module = import_module(f"nsa.bench.{argv[0]}")  # only what is asked for: `kernels` imports Triton
+    module = import_module(f"nsa.bench.{argv[0]}")  # `kernels` imports Triton, `summarize` not even PyTorch
     try:
         return int(module.main(argv[1:]) or 0)
-    except (ValueError, OSError, RoutingError) as error:
+    except _refusals() as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    """What is said in a sentence; asked for where something is wrong, for it takes PyTorch."""
+    from nsa.routing import RoutingError
+
+    return ValueError, OSError, RoutingError
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from pathlib import Path
 import torch
 
 from nsa.bench import rows as table_rows
+from nsa.bench import tables
 from nsa.bench.accuracy_cases import ODD, TABLE
 from nsa.bench.accuracy_ops import Row, judged
 from nsa.bench.judge import allowance
@@ -113,7 +114,7 @@ def main(argv: list[str]) -> int:
         missed = sum(not row["passed"] for row in found)
         table_rows.say(f"{found[0]['case']}: {f'{missed} MISSED' if missed else 'ok'}, {found[0]['seconds']:.1f} s")
         table_rows.write_json(args.json, context=context, rows=rows)
-    print(table_rows.shown([shown(row) for row in rows], COLUMNS, digits=3))
+    print(tables.shown([shown(row) for row in rows], COLUMNS, digits=3))
     missed = sum(not row["passed"] for row in rows)
     print(f"{len(rows)} judged in {len(cases)} cases, {missed} missed their bar")
     return 1 if missed else 0

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from nsa import nsa_attention, routing
-from nsa.bench import options, rows
+from nsa.bench import options, rows, tables
 from nsa.bench.kernels_cases import REGIMES, tensors
 from nsa.bench.kernels_parts import SDPA, Tensors, dense_attention
 from nsa.bench.timing import Timing, by_name, measure
@@ -196,5 +196,5 @@ def main(argv: list[str]) -> int:
     rows.write(found, args.csv, args.jsonl)
     rows.write([{**one, **rows.context(where.device, where.dtype)} for one in crossings], args.crossings, None)
     ordered = sorted(found, key=lambda row: (row["pass"], row["S"], row["regime"]))
-    print(f"\n{rows.shown(ordered, ('S', 'pass', 'regime', 'kernel', 'ms', 'ms_iqr', 'wall_ms'))}")
+    print(f"\n{tables.shown(ordered, ('S', 'pass', 'regime', 'kernel', 'ms', 'ms_iqr', 'wall_ms'))}")
     return 0

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from nsa import nsa_attention, reference
-from nsa.bench import kernels_fla
+from nsa.bench import kernels_fla, tables
 from nsa.bench import rows as table_rows
 from nsa.bench.judge import REGRET, Operation, judge, sampled_rows
 from nsa.bench.kernels_cases import REGIMES, SHAPES, Case, case_of, inputs
@@ -216,7 +216,7 @@ def main(argv: list[str]) -> int:
     if right and not timed:
         raise ValueError("kernels: nothing was timed: no case was begun in time, or no part of these has such a pass")
     if timed:
-        print(table_rows.shown(timed, COLUMNS))
+        print(tables.shown(timed, COLUMNS))
     for row in rows:
         if "failed" in row:
             print(f"{row['case']} {row['part']} by {row['by']}: {row['failed']}")

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from nsa import NSACache, blocks, ops
 from nsa.bench import rows as table_rows
+from nsa.bench import tables
 from nsa.bench.kernels_cases import SHAPES, Case, case_of, inputs
 from nsa.bench.kernels_parts import SDPA, kernel_of
 from nsa.bench.options import Where, add_where, integers, parser, positive, where_of
@@ -172,7 +173,7 @@ def _show(found: list[Row], device: torch.device) -> None:
     timed = [row for row in found if "us" in row]
     floors = [floor_ms(device, Work(row["bytes"])) for row in timed]
     shown = [{**row, "floor": floor and 1e3 * floor} for row, floor in zip(timed, floors, strict=True)]
-    print(table_rows.shown(shown, COLUMNS))
+    print(tables.shown(shown, COLUMNS))
     for row in found:
         if "failed" in row or not row.get("right", True):
             print(f"{row['shape']} B={row['B']} {row['context']} {row['by']}: {row.get('failed', 'WRONG')}")

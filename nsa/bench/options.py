@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from nsa.bench import rows
+from nsa.bench import rows, tables
 from nsa.config import NSAConfig
 from nsa.device import DTYPES, named_device
 
@@ -152,7 +152,7 @@ def by_length(
     ]
     rows.write(found, args.csv, args.jsonl)
     if shown:
-        print(rows.shown(found, [name for name in shown if any(name in row for row in found)]))
+        print(tables.shown(found, [name for name in shown if any(name in row for row in found)]))
     return args, found
 
 

@@ -1,4 +1,4 @@
-"""Rows of measurements: their context, and how they are written and shown."""
+"""Rows of measurements: their context, and how they are written."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import csv
 import json
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
+from nsa.bench import tables
 from nsa.tools.check_env import installed
 
 Value = str | int | float | list[float]
@@ -50,7 +51,7 @@ def write(rows: Sequence[Row], csv_path: Path | None, jsonl_path: Path | None) -
             columns = [key for key, value in rows[0].items() if not isinstance(value, list)]
             writer = csv.DictWriter(file, columns, extrasaction="ignore")
             writer.writeheader()
-            writer.writerows([{key: cell(value) for key, value in row.items()} for row in rows])
+            writer.writerows([{key: tables.cell(value) for key, value in row.items()} for row in rows])
     if jsonl_path is not None:
         jsonl_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -66,31 +67,6 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def read(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV.
-
-    Raises:
-        ValueError: there are none.
-    """
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    if not rows:
-        raise ValueError(f"{path} has no rows; nothing can be said about it")
-    return rows
-
-
-def cell(value: object, digits: int = 6) -> str:
-    """A value as text; nothing where there is none."""
-    return f"{value:.{digits}g}" if isinstance(value, float) else "" if value is None else str(value)
-
-
 def sentence(error: Exception) -> str:
     """What went wrong, in the first line of the error."""
     return f"{type(error).__name__}: {error}".splitlines()[0][:200]
-
-
-def shown(rows: Sequence[Mapping[str, object]], columns: Sequence[str], digits: int = 4) -> str:
-    """The columns of the rows as a table, right-aligned, with so many digits."""
-    lines = [list(columns), *([cell(row.get(name), digits) for name in columns] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join(map(str.rjust, line, widths)) for line in lines)

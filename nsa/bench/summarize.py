@@ -6,11 +6,12 @@ decode step; reads(tot): in all steps of the run.
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nsa.bench import options, rows
+from nsa.bench import tables
 
 SHARES = ("cmp_pct", "sel_pct", "win_pct")
 READS = ("reads", "reads_total")
@@ -52,14 +53,14 @@ def summary(found: Texts) -> str:
     ]
     wrong = problems(found)
     last = "\n".join(f"WRONG: {sentence}" for sentence in wrong) or "shares sum to 100, reads as expected"
-    return f"{rows.shown(lines, list(lines[0]))}\n{last}"
+    return f"{tables.shown(lines, list(lines[0]))}\n{last}"
 
 
 def main(argv: list[str]) -> int:
-    parser = options.parser("summarize", __doc__)
+    parser = argparse.ArgumentParser(prog="python -m nsa.bench summarize", description=__doc__)
     parser.add_argument("csv", type=Path, help="written by `python -m nsa.bench decode --csv`")
     path = parser.parse_args(argv).csv
-    found = rows.read(path)
+    found = tables.read(path)
     needed = {"S", "ms_total", *SHARES, *(f"{name}_{kind}" for name in READS for kind in ("actual", "expected"))}
     missing = sorted(needed - set(found[0]))
     if missing:

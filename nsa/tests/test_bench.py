@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -178,6 +180,14 @@ SEED = {
     "S": "512", "ms_total": "5.3", "cmp_pct": "30", "sel_pct": "40", "win_pct": "30", "reads_actual": "1055",
     "reads_expected": "1055", "reads_total_actual": "2110", "reads_total_expected": "2110",
 }  # fmt: skip
+
+
+def test_summarize_imports_no_pytorch(tmp_path: Path) -> None:
+    path = tmp_path / "decode.csv"
+    path.write_text("\n".join(map(",".join, (SEED, SEED.values()))))
+    program = "import sys; from nsa.bench.__main__ import main; print(main(sys.argv[1:]), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program, "summarize", str(path)], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "0 False", done.stderr
 
 
 @pytest.mark.parametrize(
