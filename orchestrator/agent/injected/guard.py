@@ -23,6 +23,7 @@ from .processes.environments import MadeEnvironments
 from .processes.lost import Lost
 from .programs.dropped import Programs
 from .programs.idle import IdleTests
+from .programs.read_files import ReadFiles
 from .programs.substitutes import Substitutes
 from .stage import Config, Notes, moved_up, read_config, stack_signal, started_by, test_around
 
@@ -69,18 +70,11 @@ class Guard:
             harmless = bool(config.all("noticed"))  # a control
             finder.when_imported(sabotage.after_import(target, self.notes, harmless=harmless))
         self._of_figures = self._watch_figures() if config.all("owed") else ()
-        if config.all("owed") or config.all("reads"):
-            self._watch_files()
+        self._files = ReadFiles(config, self.notes)
+        finder.when_imported(self._files.after_import)
         self._sessions: list[Any] = []
         self._missed: set[str] = set()
         self._note_begin()
-
-    def _watch_files(self) -> None:
-        from .programs.read_files import ReadFiles
-
-        files = ReadFiles(self.config, self.notes)
-        self._finder.when_imported(files.after_import)
-        files.start()
 
     def _watch_figures(self) -> Iterable[Any]:
         """Of a stage that owes artifacts: where their figures may come from."""
@@ -178,6 +172,7 @@ class Guard:
         self.checks.marking.start()
         self._lost.start()
         self._programs.start()
+        self._files.start()
         watch(os, "_exit", before=self._leaves)
         for name in _LATE.keys() & sys.modules.keys():
             self._bring(name)

@@ -12,6 +12,7 @@ from typing import Any, ContextManager, Dict, Mapping, Optional, Sequence
 from orchestrator.agent.evidence import exit_codes
 from orchestrator.agent.evidence.borrowed import Sources
 from orchestrator.agent.evidence.collect import Artifacts, describe_files, in_lines
+from orchestrator.agent.evidence.earlier_runs import left_by_others
 from orchestrator.agent.evidence.escaped import escaped
 from orchestrator.agent.evidence.measuring import Measuring
 from orchestrator.agent.evidence.observed import read_observed
@@ -196,9 +197,8 @@ class Executor:
             folder.mkdir(parents=True, exist_ok=True)
         ground.injection.forget()
         config = ground.origins.of(seen_by(command), command.cwd).config
-        reads = ["outside"] if self._sabotage[stage.get("beside", "")].is_wanted(stage) else []
         owed = [a["path"] for a in _artifacts(stage)]
-        ground.injection.tell(stage["name"], {**config, "owed": owed, "reads": reads})
+        ground.injection.tell(stage["name"], {**config, "owed": owed})
 
     def _tell_output(self, stage: str, stream: str, elapsed: float, log: Log, tests: Optional[Tested]) -> None:
         told = Output(
@@ -267,7 +267,8 @@ class Executor:
         figures = self._artifacts.figures(delivered, measuring)
         record["borrowed"] = figures.borrowed
         unread = ground.variables.unread(stage["env"], [*lost.scripts, " ".join(stage["argv"])])
-        record["doubts"] = [*seen.doubts, *lost.doubts, *figures.doubts, *unread]
+        left = left_by_others(seen.read, self._places.run_dir, seen_by(command))
+        record["doubts"] = [*seen.doubts, *lost.doubts, *figures.doubts, *unread, *left]
         self._note_tree(stage, record)
         record["environment_ok"] = ground.installed.is_same()
         record["journal_ok"] = self._journal.intact()
