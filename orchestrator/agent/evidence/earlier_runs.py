@@ -13,8 +13,8 @@ from orchestrator.shared.text import plain
 _CACHES = ("CACHE", "_HOME")  # in the names of variables: what is below their folders is a tool's own
 
 
-def left_by_others(read: Iterable[str], run_dir: Path, env: Mapping[str, str]) -> Iterator[str]:
-    """As doubts: the files that were last changed while another run on this pod was under way; not those that tools
+def left_by_others(read: Iterable[str], run_dir: Path, env: Mapping[str, str]) -> Iterator[Tuple[str, str]]:
+    """With a doubt on each: the files that were last changed while another run on this pod was under way; not those that tools
     keep for themselves, in hidden folders and named caches.
     """
     runs = list(_others(run_dir))
@@ -23,7 +23,7 @@ def left_by_others(read: Iterable[str], run_dir: Path, env: Mapping[str, str]) -
         changed = _changed(file)
         by = next((name for name, begin, end in runs if begin <= changed <= end), None)
         if by and not (file.startswith(caches) or "/." in file or run_dir.parent.parent in Path(file).parents):
-            yield f"it reads {plain(file)}, which the run {plain(by)} has left, and nothing of this one has made"
+            yield file, f"it reads {plain(file)}, which the run {plain(by)} has left, and nothing of this one has made"
 
 
 def _others(run_dir: Path) -> Iterator[Tuple[str, int, int]]:

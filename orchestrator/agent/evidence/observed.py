@@ -37,6 +37,7 @@ class Observed:
     inert: Dict[str, None] = field(default_factory=dict)
     doubts: Dict[str, None] = field(default_factory=dict)
     read: Dict[str, None] = field(default_factory=dict)
+    started: Dict[str, None] = field(default_factory=dict)
     measures: Dict[str, None] = field(default_factory=dict)
     has_clock: bool = False
     unwaited: bool = False
@@ -70,6 +71,8 @@ def _fold(seen: Observed, line: Mapping[str, Any]) -> None:
         seen.doubts[plain(line["doubt"])] = None
     if "read" in line:
         seen.read[str(line["read"])] = None
+    if "started" in line:
+        seen.started[str(line["started"])] = None
     if "measures" in line:
         seen.measures[plain(line["measures"])] = None
     seen.has_clock |= "clock" in line

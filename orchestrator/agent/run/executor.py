@@ -42,6 +42,7 @@ from orchestrator.shared.pythons import is_python
 from orchestrator.shared.stage_record import StageRecord, blank
 from orchestrator.verdict import routes, rules
 from orchestrator.verdict.case import Run
+from orchestrator.verdict.integrity import is_allowed
 from orchestrator.verdict.status import Status
 
 _MOST_NAMED = 100
@@ -267,8 +268,12 @@ class Executor:
         figures = self._artifacts.figures(delivered, measuring)
         record["borrowed"] = figures.borrowed
         unread = ground.variables.unread(stage["env"], [*lost.scripts, " ".join(stage["argv"])])
+        used = [("runs", command.argv[0]), *lost.foreign, *(("runs", file) for file in seen.started)]
+        used = [(how, file) for how, file in used if self._artifacts.is_from_before(Path(file))]
+        foreign = origins.foreign_files(used, besides=lost.files)
         left = left_by_others(seen.read, self._places.run_dir, seen_by(command))
-        record["doubts"] = [*seen.doubts, *lost.doubts, *figures.doubts, *unread, *left]
+        files = (said for file, said in (*foreign, *left) if not is_allowed(file, stage["expect"]))
+        record["doubts"] = [*seen.doubts, *lost.doubts, *figures.doubts, *unread, *files]
         self._note_tree(stage, record)
         record["environment_ok"] = ground.installed.is_same()
         record["journal_ok"] = self._journal.intact()

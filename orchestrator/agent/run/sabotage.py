@@ -146,7 +146,9 @@ class Sabotage:
         command = self._commands.of(stage, tmp)
         homes = self._origins.of(seen_by(command), command.cwd).config["home"]
         spared = [*homes, str(self._places.workdir)]
-        files = [*self._read_outside(stage, tmp), *written(seen_by(command), self._since, spared)]
+        runs = self._places.run_dir.parent.glob("*/plan.json")  # any of which may have made one
+        first = min((plan.stat().st_mtime_ns for plan in runs), default=self._since)
+        files = [*self._read_outside(stage, tmp), *written(seen_by(command), first, spared)]
         self._golden = GoldenFiles(files, self._since)
         ending = Ending()
         if self._golden.files:

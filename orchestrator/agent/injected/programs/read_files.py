@@ -22,8 +22,8 @@ _MADE_THERE = os.O_TRUNC | os.O_EXCL  # what was in it before is not read
 
 
 class ReadFiles:
-    """Noted as `{"read": PATH}`, each once, also what another program is given; not what belongs to the system, to
-    Python or to its packages.
+    """Noted as `{"read": PATH}`, each once, also what another program is given, and as `{"started": PROGRAM}` such a
+    program by its path; not what belongs to the system, to Python or to its packages.
     """
 
     def __init__(self, config: Config, notes: Notes) -> None:
@@ -51,14 +51,14 @@ class ReadFiles:
 
     def _starts(self, frame: object, process: Any, args: Any = (), *_: Any, **__: Any) -> None:
         words = args.split() if isinstance(args, (str, bytes)) else args if isinstance(args, (list, tuple)) else ()
-        for word in words:
+        for number, word in enumerate(words):
             if isinstance(word, (str, bytes, os.PathLike)) and os.path.isabs(word) and os.path.isfile(word):
-                self._note(word)
+                self._note(word, "read" if number else "started")
 
-    def _note(self, file: str | bytes | os.PathLike[Any]) -> None:
+    def _note(self, file: str | bytes | os.PathLike[Any], how: str = "read") -> None:
         if len(self._seen) == _MOST:
             return
         path = os.path.abspath(os.fsdecode(file))
         if path not in self._seen and not path.startswith(self._known) and not path.endswith(_CODE):
             self._seen.add(path)
-            self._notes.add(read=path)
+            self._notes.add(**{how: path})

@@ -14,9 +14,10 @@ from ..source.syntax import called, walked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import CodeType, FrameType
+    from types import FrameType
     from typing import Any, Callable, Iterator
 
+    Place = tuple[str, str, int]  # a function, whichever copy of it
     Read = Callable[[ast.AST], bool]  # whether it calls a clock
 
 _IDLE = ("sleep", "synchronize", "range", "repeat")
@@ -30,28 +31,28 @@ class Spans:
     def __init__(self, names: tuple[str, ...], clocks: Callable[[], set[int]]) -> None:
         self._names = names
         self._clocks = clocks
-        self._last: tuple[CodeType, int] | None = None
-        self._known: dict[tuple[CodeType, int, int], bool] = {}
+        self._last: tuple[Place, int] | None = None
+        self._known: dict[tuple[Place, int, int], bool] = {}
 
     def read_at(self, frame: FrameType) -> bool:
         """A clock is read there; whether anything was done since the last time."""
         code, line = frame.f_code, frame.f_lineno
-        last, self._last = self._last, (code, line)
+        place = (code.co_filename, code.co_name, code.co_firstlineno)
+        last, self._last = self._last, (place, line)
         if last is None:
             return False
-        if last[0] is not code:
+        if last[0] != place:
             return True
         if line < last[1]:  # the next turn of a loop
             return False
-        key = (code, last[1], line)
+        key = (place, last[1], line)
         if key not in self._known:
             self._known[key] = self._has_work(frame, last[1])
         return self._known[key]
 
     def _has_work(self, frame: FrameType, begin: int) -> bool:
         try:
-            lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)
-            module = ast.parse("\n".join(line.rstrip("\n") for line in lines))  # timeit gives it without line ends
+            module = ast.parse(_source(frame))
         except (SyntaxError, ValueError, RecursionError):
             return True
         nodes = [n for n in walked(module) if begin <= getattr(n, "lineno", 0) <= frame.f_lineno]
@@ -66,6 +67,14 @@ class Spans:
             return called(node) in self._names
 
         return sum(map(is_read, nodes)) < 2 or any(_works(n, is_read, known) for n in nodes if isinstance(n, ast.stmt))
+
+
+def _source(frame: FrameType) -> str:
+    """Of the file that it is in, or of what timeit has made, which keeps it to itself."""
+    timer = frame.f_back and frame.f_back.f_locals.get("self")
+    if frame.f_code.co_filename == "<timeit-src>":
+        return str(getattr(timer, "src", ""))
+    return "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
 
 
 def _works(statement: ast.stmt, is_read: Read, known: dict[str, Any]) -> bool:
