@@ -14,8 +14,8 @@ _CACHES = ("CACHE", "_HOME")  # in the names of variables: what is below their f
 
 
 def left_by_others(read: Iterable[str], run_dir: Path, env: Mapping[str, str]) -> Iterator[Tuple[str, str]]:
-    """With a doubt on each: the files that were last changed while another run on this pod was under way; not those that tools
-    keep for themselves, in hidden folders and named caches.
+    """With a doubt on each: the files that were last changed while another run on this pod was under way; not those
+    that tools keep for themselves, in hidden folders and named caches.
     """
     runs = list(_others(run_dir))
     caches = tuple(f"{value}/" for name, value in env.items() if any(part in name for part in _CACHES))

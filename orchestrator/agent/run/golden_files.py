@@ -1,6 +1,6 @@
 """Files outside of the run that a stage's tests read or write, and make anew where there are none: golden files, which
-may hold what the code itself has once returned. While the tests run again they are not there, as on a fresh pod: faulty code
-writes its own, with which it agrees.
+may hold what the code itself has once returned. While the tests run again they are not there, as on a fresh pod: faulty
+code writes its own, with which it agrees.
 
 What lies below a folder that a variable names (HOME, XDG_CACHE_HOME) is left alone: the variable names another folder,
 of links to all that is in the first, but for these files. Others are moved aside for the while, if this stage has

@@ -170,9 +170,8 @@ class Kinds:
         if name == "max" and len(node.args) > 1:
             numbers = [self.literal(a) for a in node.args] if is_named else []
             return max((n for n in numbers if isinstance(n, (int, float))), default=None)
-        if _root(node) in _OF_ARRAYS or is_named:
-            if name in (("len", "abs") if is_named else _NOT_NEGATIVE):
-                return 0
+        if name in (("len", "abs") if is_named else _NOT_NEGATIVE if _root(node) in _OF_ARRAYS else ()):
+            return 0
         if is_method and name in _OF_ANYTHING:
             return 0
         inside = _measured_in(node) if name in _KEEPING else None

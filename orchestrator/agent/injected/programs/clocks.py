@@ -76,10 +76,9 @@ class Clocks:
         return watched
 
     def _note_read(self, frame: FrameType | None) -> None:
-        if frame is not None and self._is_of_stage(frame):
-            if self._spans.read_at(frame):
-                self._measures()
-                self._give_back(frame.f_globals)
+        if frame is not None and self._is_of_stage(frame) and self._spans.read_at(frame):
+            self._measures()
+            self._give_back(frame.f_globals)
 
     def _clocks(self) -> set[int]:
         return {id(each) for _, _, clock, watched in self._watched for each in (clock, watched)}

@@ -1,7 +1,7 @@
 """Whether anything is done between two reads of a clock, by the source of what reads it.
 
-Nothing is what calls nothing there but `sleep` and the like, and calculates nothing: `fn` for `fn()`, a placeholder that
-sleeps, `timeit("pass")`. What is not known here may well be something.
+Nothing is what calls nothing there but `sleep` and the like, and calculates nothing: `fn` for `fn()`, a placeholder
+that sleeps, `timeit("pass")`. What is not known here may well be something.
 """
 
 from __future__ import annotations
