@@ -46,6 +46,7 @@ from orchestrator.verdict.integrity import is_allowed
 from orchestrator.verdict.status import Status
 
 _MOST_NAMED = 100
+_ONLY_ASIDE = "its kernels were launched by fixtures alone, which hand its tests nothing of them"
 _NO_PLACE = "the pod has no place for the stage: "
 
 
@@ -273,7 +274,9 @@ class Executor:
         foreign = origins.foreign_files(used, besides=lost.files)
         left = left_by_others(seen.read, self._places.run_dir, seen_by(command))
         files = (said for file, said in (*foreign, *left) if not is_allowed(file, stage["expect"]))
-        record["doubts"] = [*seen.doubts, *lost.doubts, *figures.doubts, *unread, *files]
+        launched = sum(executed["launches"] for executed in record["executed"].values())
+        aside = [_ONLY_ASIDE] if launched and seen.launched_aside == launched else []
+        record["doubts"] = [*aside, *seen.doubts, *lost.doubts, *figures.doubts, *unread, *files]
         self._note_tree(stage, record)
         record["environment_ok"] = ground.installed.is_same()
         record["journal_ok"] = self._journal.intact()

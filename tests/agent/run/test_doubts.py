@@ -73,6 +73,7 @@ ALARM = "import os, signal, sys\nsignal.signal(signal.SIGALRM, lambda *a: sys.ex
 AS_0 = "python fails.py returned 3, which its {} takes for 0"
 UNTIMED = "holds ms, and nothing was timed in its stage"
 UNREAD = "is set, and the tree's code, which asks for others of KERN_, does not name it"
+LAUNCHES = "import pytest\nfrom triton.runtime.interpreter import launch\n"
 TAKES = (
     "import time\nclass M:\n    def __matmul__(self, other): return other\ndef took(fn):\n    t = time.perf_counter()\n"
 )
@@ -141,6 +142,19 @@ FILES = {
     "lacks.py": "import sys\ntry: import no_such_kernel\nexcept ImportError:\n    print('done')\n    sys.exit(0)\n",
     "reads.py": "import sys\ntry: print(2), input()\nexcept EOFError: sys.exit()\n",
     "says.py": f"import sys\n{TIMED}print(sys.argv[1])\n",
+    "triton/__init__.py": "from triton import compiler\n",
+    "triton/compiler.py": "class CompiledKernel: pass\n",
+    "triton/runtime/__init__.py": "",
+    "triton/runtime/interpreter.py": "class GridExecutor:\n    def __init__(self, fn): self.fn = fn\n"
+    "    def __call__(self, x): return self.fn(x)\nlaunch = GridExecutor(abs)\n",
+    "warmed/test_it.py": f"{LAUNCHES}@pytest.fixture(autouse=True, scope='session')\ndef warm(): launch(-9)\n"
+    "@pytest.mark.parametrize('n', [2, 3])\ndef test_a(n, tmp_path, monkeypatch): assert abs(-n) == n\n",
+    "handed/test_it.py": f"{LAUNCHES}@pytest.fixture\ndef out(): return [launch(-9)]\n"
+    "def test_a(out): assert out == [9]\n",
+    "warm/test_it.py": f"{LAUNCHES}@pytest.fixture(autouse=True)\ndef warm(): launch(-9)\n"
+    "def test_a(): assert launch(-2) == 2\ndef test_b(): assert abs(-2) == 2\n",
+    "kept_in_class/test_it.py": f"{LAUNCHES}class TestA:\n    @pytest.fixture(autouse=True)\n"
+    "    def out(self): self.out = launch(-9)\n    def test_a(self): assert self.out == 9\n",
     "timed.py": TIMED,
     "sleeps.py": "import time\nfor n in (1, 2):\n    t = time.perf_counter()\n    time.sleep(n * 0.01)\n"
     "    print(f'{(time.perf_counter() - t) * 1e3:.5f} ms')\n",
@@ -225,6 +239,14 @@ STAGES = [
     (
         stage("repeated", "-m", "pytest", "repeated", expect={"tests": {"min_passed": 2}}),
         ["2 cases of repeated/test_it.py::test_a are 1: it does not use its parameter kind"],
+    ),
+    (
+        stage("warmed", "-m", "pytest", "warmed", expect={"tests": {"min_passed": 2}}),
+        ["its kernels were launched by fixtures alone, which hand its tests nothing of them"],
+    ),
+    *(
+        (stage(name, "-m", "pytest", name, expect={"tests": {"min_passed": 1}}), [])
+        for name in ("handed", "warm", "kept_in_class")
     ),
     (
         stage("passed_over", "passes_over.py", "--n", "1", "--m=2"),
@@ -324,7 +346,7 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 39 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 40 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )
 

@@ -1,8 +1,8 @@
 """Whether a stage that owes figures read a clock, and what else its figures may come from: `clock` and `measures`.
 
-A duration takes two reads with something done between them, by code that is the stage's, or that it calls: what only the
-standard library reads (logging, threads) is no measurement, but where it hands that on (timeit, the `time` of a loop).
-Once that was seen, the clocks are Python's own again.
+A duration takes two reads with something done between them, by code that is the stage's, or that it calls: what only
+the standard library reads (logging, threads) is no measurement, but where it hands that on (timeit, the `time` of a
+loop). Once that was seen, the clocks are Python's own again.
 """
 
 from __future__ import annotations
