@@ -125,7 +125,7 @@ def with_dropped(node: ast.Expr, place: ast.Constant) -> ast.expr:
 
 
 def with_sizes(difference: ast.BinOp) -> ast.Constant:
-    """Have the sizes of both sides of a difference be noted as it is calculated, once; the key that they are noted by."""
+    """Have the sizes of both sides of a difference be noted where it is calculated, once; by which key that is."""
     key = f"{difference.lineno}:{difference.col_offset}"
     for name in ("left", "right"):
         side = getattr(difference, name)
