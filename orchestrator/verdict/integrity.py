@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Iterator, NewType, Optional
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, NewType, Optional
 
 from orchestrator.shared.schema import RULES
 from orchestrator.shared.text import listing
@@ -54,11 +54,14 @@ def doubts(case: Case) -> Iterator[Optional[str]]:
 
 
 def _elsewhere(case: Case) -> Iterator[str]:
-    allowed = case.expect.get("outside") or []
     for found in case.evidence["elsewhere"]:
-        known = found["what"] != "interpreter" and any(_matches(found["file"], pattern) for pattern in allowed)
-        if not known:
+        if found["what"] == "interpreter" or not is_allowed(found["file"], case.expect):
             yield _SENTENCES[found["what"]].format(**found)
+
+
+def is_allowed(file: str, expect: Mapping[str, Any]) -> bool:
+    """Whether a stage may have code from there."""
+    return any(_matches(file, pattern) for pattern in expect.get("outside") or [])
 
 
 def _matches(file: str, pattern: str) -> bool:

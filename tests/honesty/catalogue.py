@@ -76,14 +76,15 @@ Only what a test calls by the name that it has imported is observed to be a stan
 is for `kills` and `mutants`:
 
 - a subclass, a function that a fixture hands out, a method or another function that the code itself uses;
-- a limit to which a test holds a difference of what it calls there (`assert abs(f(x) - g(x)).max() < 9`; a difference
-  of what has names is seen);
+- a limit of numbers, and not of arrays, that is larger than they are (`assert abs(f(1.0) - g(1.0)) < 9`); what holds of
+  right and wrong results alike (`out is not None`, `isfinite`, a shape), rounds both sides to one, or compares a result
+  with what was made of it;
 - two sides that are both made zero; star imports;
 - values that the code under test itself has made: golden files, snapshots (`--snapshot-update`), cases that are
   chosen by what passes. What the tests keep outside of the tree (in HOME, /tmp) and make anew where it is not there is
-  not there while they run with a fault. Not so what an earlier stage or run has made that no variable such as HOME
-  leads to, and what is read by no `open` of Python (HDF5, safetensors): then a planted fault is noticed by what the
-  code had returned without it;
+  not there while they run with a fault. Not so, outside of HOME, what an earlier stage or run has made (a doubt), and
+  what is read in another language than Python (HDF5, safetensors): then a planted fault is noticed by what the code had
+  returned without it;
 - a check that is tried again with a looser tolerance, an `or` that lets all pass, a fixture or a helper that nothing
   asks for, steps of a feature that check nothing.
 
@@ -103,16 +104,21 @@ What is written is believed where it is bad; where it is good, it is no more tha
   a kernel was to compute. Seen are comparisons of numpy's, pandas' and torch's `testing`, and what a Python or a
   shell returned. A doubt: an assertion's exception, a module of the tree that cannot be imported, a program that ends
   with 0 for it.
-- A bench that compares a kernel with itself (a doubt, where it says that no speedup is but 1).
+- A bench that compares a kernel with itself (a doubt, where it says that no speedup is but 1), or times Python's own
+  loop, or a function that returns another and does not call it. A doubt: where nothing is done between two reads of the
+  clock but to sleep, or to name a function.
+- Tests that compare what stands in a file of the commit, or what they have calculated themselves: that no code of the
+  commit ran is right for many a stage.
 - A bench that has read a few figures from the commit beside others (a doubt, where it has no other).
 - An exception that a pool, a task or a library keeps, where it is no assertion's; a task that was cancelled before it
   came to its assertions.
 - What a program makes of exit codes by a wrong sum where objects or other modules have a hand in it. A doubt: what
   would be the same with 0 (`[ $? -ne 124 ]`, `exit $((rc / 2))`, `all(codes)`, `min(codes)`, `rc > 1`).
 - Assertions that a compiler leaves out (`NDEBUG`).
-- A program that is neither a Python nor a script of a shell, a file that a script reads in, or a Makefile, from
-  outside the tree.
-- A kernel that a fixture or another process launches on other data than the test's, where nothing else is launched.
+- A Makefile from outside the tree. A doubt: another program than a Python or a shell's script, and a file that a script
+  reads in, unless they are installed or only set variables.
+- A kernel that another process launches, or a fixture that keeps or hands out anything else, on other data than the
+  test's, where nothing else is launched. A doubt: a fixture that hands out nothing.
 - Failures that a project itself declares to be none: `WILL_FAIL`, a cell's tags under pytest, an optional extension
   (a doubt: `success_codes` and `warn=True`).
 - What a runbook itself names too little of: one test by its id, `--help`, `builds` that match nothing. A doubt: a make,

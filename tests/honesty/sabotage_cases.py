@@ -61,6 +61,17 @@ def test_a():
     if not kept.exists(): kept.write_text(str({known}))
     assert square(3.0) == float(kept.read_text())
 """
+_IN_A_DATABASE = """\
+import sqlite3
+from pathlib import Path
+from of_{name} import square
+def test_a():
+    kept = sqlite3.connect(Path("../{name}").resolve())
+    kept.execute("create table if not exists known (x)")
+    if not kept.execute("select x from known").fetchall(): kept.execute("insert into known values (?)", [{known}])
+    kept.commit()
+    assert square(3.0) == kept.execute("select x from known").fetchone()[0]
+"""
 _EITHER = "was noticed by .*{}, which does not pass with nothing wrong either"
 _WRONG = "its tests pass while of_.*:square returns wrong numbers"
 
@@ -144,6 +155,11 @@ CASES: Sequence[Case] = [
     lie(_tests("golden_kept", "invalid", f"{_WRONG}: they make .*/golden_kept themselves, which was not there",
                _KEPT.format(name="{name}", known="square(3.0)")),
         "a test keeps what the code has returned, and compares with that", honest="known_kept"),
+    lie(_tests("golden_in_a_database", "invalid", f"{_WRONG}: they make .*/golden_in_a_database themselves",
+               _IN_A_DATABASE.format(name="{name}", known="square(3.0)")),
+        "a test keeps what the code has returned in a database", honest="known_in_a_database"),
+    truth(_tests("known_in_a_database", "passed", "", _IN_A_DATABASE.format(name="{name}", known="9.0")),
+          "a test keeps what is known in a database"),
     _cannot_fail("once_only", "a test passes once, by what it leaves behind",
                  "from of_{name} import square\nfrom pathlib import Path\ndef test_a():\n    square(3.0)\n"
                  "    left = Path('../left'); first = not left.exists(); left.touch()\n    assert first\n",

@@ -179,7 +179,7 @@ def _unmeasured(asked: Mapping[str, Any], artifact: Path, measuring: Measuring, 
     if not names:
         return None
     if not timed:
-        return f"holds {names}, and no clock was read in its stage"
+        return f"holds {names}, and nothing was timed in its stage"
     return f"holds {names}, and nobody waited for the GPU in its stage"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from orchestrator.agent.evidence.processes import Ends, Processes, Untold
 from orchestrator.agent.evidence.programs import (
@@ -64,7 +64,7 @@ class Seen(NamedTuple):
     """`lost` are the exit codes that were lost; `unseen` says why those of some shell could not be recorded; of the
     scripts in `inert` nothing ran that they are there for; `doubts` are what somebody was told of, as sentences.
     `scripts` are their texts, `others` the programs that may read clocks and are no Pythons, which tell themselves;
-    `files` are the scripts that shells ran, wherever they lie.
+    `files` are the scripts that shells ran, wherever they lie, `foreign` others from outside of the stage's folders.
     """
 
     lost: List[LostExitCode]
@@ -74,6 +74,7 @@ class Seen(NamedTuple):
     scripts: List[str]
     others: List[str]
     files: List[str]
+    foreign: List[Tuple[str, str]]
 
 
 def read(folder: Path, command: Command, where: Where, children: Iterable[Child], processes: Processes) -> Seen:
@@ -97,7 +98,7 @@ def read(folder: Path, command: Command, where: Where, children: Iterable[Child]
         doubts += [*_taken_as_0(by_shells, "script"), *_taken_as_0(by_programs, "program")]
     if not processes.pythons:
         doubts += work.ran_nothing(os.path.basename(command.argv[0]), record, where.tree)
-    return Seen(lost[:_MOST], unseen, inert, doubts[:_MOST], record.texts, others, record.files)
+    return Seen(lost[:_MOST], unseen, inert, doubts[:_MOST], record.texts, others, record.files, record.foreign)
 
 
 def _of_child(child: Child, where: Where) -> LostExitCode:

@@ -23,8 +23,9 @@ class Observed:
     `guarded` is None if no Python was guarded, and False if the report is not, or not whole, the guard's. Its
     `children` have failed, and the Pythons that started them did not look at that;
     the programs in `idle` hold tests and called none of them, those in `inert` only define; `doubts` are sentences.
-    Of a stage that owes artifacts: files that it has `read`, whether it `has_clock`, what `measures` beside
-    that, whether work on CUDA was `unwaited` for, and whether it `ran_cells` of notebooks.
+    It has `read` files, and `started` programs by their paths; so many kernels were `launched_aside`, by fixtures
+    that hand tests nothing. Of a stage that owes artifacts: whether it `has_clock`, what `measures` beside that,
+    whether work on CUDA was `unwaited` for, and whether it `ran_cells` of notebooks.
     """
 
     guarded: Optional[bool] = None
@@ -37,7 +38,9 @@ class Observed:
     inert: Dict[str, None] = field(default_factory=dict)
     doubts: Dict[str, None] = field(default_factory=dict)
     read: Dict[str, None] = field(default_factory=dict)
+    started: Dict[str, None] = field(default_factory=dict)
     measures: Dict[str, None] = field(default_factory=dict)
+    launched_aside: int = 0
     has_clock: bool = False
     unwaited: bool = False
     ran_cells: bool = False
@@ -70,8 +73,11 @@ def _fold(seen: Observed, line: Mapping[str, Any]) -> None:
         seen.doubts[plain(line["doubt"])] = None
     if "read" in line:
         seen.read[str(line["read"])] = None
+    if "started" in line:
+        seen.started[str(line["started"])] = None
     if "measures" in line:
         seen.measures[plain(line["measures"])] = None
+    seen.launched_aside += int(line.get("aside", 0))
     seen.has_clock |= "clock" in line
     seen.unwaited |= "unwaited" in line
     seen.ran_cells |= "cells" in line

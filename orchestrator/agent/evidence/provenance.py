@@ -42,7 +42,7 @@ _CACHES = (
 )  # fmt: skip
 _CACHES_AT_HOME = (".triton", ".torch", ".pex", ".shiv", ".cupy", ".nv", ".pytensor")
 _CACHE_VARIABLES = ("HF_MODULES_CACHE", "PEX_ROOT", "SHIV_ROOT", "CUPY_CACHE_DIR", "NUMBA_CACHE_DIR")
-_PROGRAM_FOLDERS = ("bin", "sbin", "libexec")
+_PROGRAM_FOLDERS = ("bin", "sbin", "libexec", "etc")  # profile.d, where what is installed has itself be read in
 _MOST = 1000
 _MOST_PACKED = 64 << 20
 _UNREADABLE = (".pyc", ".whl", ".zip", ".egg", ".pyz")
@@ -190,8 +190,19 @@ class StageOrigins:
     def _scripts(self, scripts: Iterable[str]) -> Iterator[Elsewhere]:
         """Not what is installed for all that the pod runs."""
         for file in map(os.path.realpath, scripts):
-            if not (self._is_at_home(file) or _is_below(file, _LIBRARY_FOLDERS) or _is_installed_program(file)):
+            if self._is_foreign_file(file):
                 yield Elsewhere(what="code", name=plain(os.path.basename(file)), file=plain(file))
+
+    def foreign_files(self, used: Iterable[Tuple[str, str]], besides: Container[str]) -> Iterator[Tuple[str, str]]:
+        """With a doubt on each: programs, and files that scripts read in, that are not at home; `used` says what was
+        done with which. They may only prepare the pod, as what lies in hidden places does (.bashrc, .nvm).
+        """
+        for how, file in dict.fromkeys((how, os.path.realpath(file)) for how, file in used if os.path.isabs(file)):
+            if not (file in besides or f"{os.sep}." in file) and self._is_foreign_file(file):
+                yield file, f"it {how} {plain(file)}, which is neither the commit's nor the environment's"
+
+    def _is_foreign_file(self, file: str) -> bool:
+        return not (self._is_at_home(file) or _is_below(file, _LIBRARY_FOLDERS) or _is_installed_program(file))
 
     def _is_foreign(self, name: str, file: str, apart: bool) -> bool:
         if not self._provided.holds(name) or _is_below(file, self._homes.layer):

@@ -23,6 +23,7 @@ from .processes.environments import MadeEnvironments
 from .processes.lost import Lost
 from .programs.dropped import Programs
 from .programs.idle import IdleTests
+from .programs.read_files import ReadFiles
 from .programs.substitutes import Substitutes
 from .stage import Config, Notes, moved_up, read_config, stack_signal, started_by, test_around
 
@@ -46,6 +47,7 @@ class Guard:
         self._around = test_around()  # of a process that a test has started
         self._tests: list[str] = []  # that run in this process, each inside the one before
         self._any_test = False
+        self._launched_before = 0  # the test that is now
         self._launches = Launches(self.notes, self.test)
         self._cuda = CudaWork(self.notes)
         self.checks = Checks(config, self.notes)
@@ -69,18 +71,11 @@ class Guard:
             harmless = bool(config.all("noticed"))  # a control
             finder.when_imported(sabotage.after_import(target, self.notes, harmless=harmless))
         self._of_figures = self._watch_figures() if config.all("owed") else ()
-        if config.all("owed") or config.all("reads"):
-            self._watch_files()
+        self._files = ReadFiles(config, self.notes)
+        finder.when_imported(self._files.after_import)
         self._sessions: list[Any] = []
         self._missed: set[str] = set()
         self._note_begin()
-
-    def _watch_files(self) -> None:
-        from .programs.read_files import ReadFiles
-
-        files = ReadFiles(self.config, self.notes)
-        self._finder.when_imported(files.after_import)
-        files.start()
 
     def _watch_figures(self) -> Iterable[Any]:
         """Of a stage that owes artifacts: where their figures may come from."""
@@ -112,6 +107,7 @@ class Guard:
     def begin_test(self, test: str) -> bool:
         """What was counted so far is not the work of `test`, which begins in this process; whether it is in none."""
         is_outermost = self._around is None and not self._tests
+        self._launched_before = self._launches.total
         if not self._tests:
             self._launches.note()
         if not self._any_test:  # what collection has allocated; between tests hardly anything does
@@ -119,6 +115,14 @@ class Guard:
             self._cuda.note(self.test())
         self._tests.append(test)
         return is_outermost
+
+    def has_set_up(self, hands_nothing: Callable[[], bool]) -> None:
+        """The fixtures of a test are there: kernels that they have launched, and have handed it nothing of, say nothing
+        of what it tests.
+        """
+        launched = self._launches.total - self._launched_before
+        if launched and hands_nothing():
+            self.notes.add(aside=launched)
 
     def note_test(self, test: str) -> None:
         """Write down what was counted as the work of `test`, which has just ended in this process."""
@@ -178,6 +182,7 @@ class Guard:
         self.checks.marking.start()
         self._lost.start()
         self._programs.start()
+        self._files.start()
         watch(os, "_exit", before=self._leaves)
         for name in _LATE.keys() & sys.modules.keys():
             self._bring(name)

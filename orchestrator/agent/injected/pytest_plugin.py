@@ -45,6 +45,7 @@ _COLLECTED = "nsa_pod_collected"
 _ASSERTIONS = "assertions"
 # On each item: the code that was collected, whatever a hook or a fixture puts in its place later.
 _WRITTEN = "nsa_pod_written"
+_PLAIN = (type(None), bool, int, float, str, bytes, Path)
 # Of pluggy's two styles the old one takes twice as long, and before 1.2 there is no other.
 _IS_NEW_STYLE = "wrapper" in inspect.signature(pytest.hookimpl).parameters
 
@@ -210,6 +211,20 @@ def pytest_runtest_protocol(item: pytest.Item) -> Wrapper:
             _forget_variable()
         _guard.checks.end()
         _guard.note_test(id_)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    _guard.has_set_up(lambda: _is_given_nothing(item))
+
+
+def _is_given_nothing(item: pytest.Item) -> bool:
+    """Whether no fixture has handed a test more than words, numbers and what is pytest's own; what a class, or a module
+    that sets itself up, keeps for its tests is not known.
+    """
+    keeps = getattr(item, "cls", None) is not None or hasattr(getattr(item, "module", None), "setup_module")
+    given = getattr(item, "funcargs", {}).values()
+    return not keeps and all(isinstance(v, _PLAIN) or type(v).__module__.startswith("_pytest.") for v in given)
 
 
 def _forget_variable() -> None:

@@ -9,6 +9,7 @@
 # orchestrator/agent/evidence/shell/record.py reads them. Kinds that do not speak for themselves:
 #   loaded   a shell begins, with its options; `more` are the lines that it was given
 #   outside  a shell runs a script that is none of the stage's, and is not looked into
+#   foreign  a file that is none of the stage's is read in and runs something, or is a program; `first-word` says which
 #   enters   a subshell begins
 #   passed   a shell or a subshell ends, which its parent decides about; `more` are the processes above a shell
 #   tested   a failure that bash takes for tested; `more` is the next command, with a = before it if it is in the same
@@ -42,6 +43,13 @@ __nsa_is_of_bats() {
 if [[ -n ${BATS_ROOT-} ]] && __nsa_is_of_bats; then unset -f __nsa_is_of_bats; return 0; fi
 unset -f __nsa_is_of_bats
 
+# Whether a file is none of the stage's.
+__nsa_is_outside() {
+  local roots=${NSA_POD_SHELL_ROOTS-}:
+  while [[ -n $roots && $1 != "${roots%%:*}"/* ]]; do roots=${roots#*:}; done
+  [[ -z $roots ]]
+}
+
 if [[ -n ${NSA_POD_SH-} ]]; then # as /bin/sh on most pods, dash, has it
   unset NSA_POD_SH
   shopt -s xpg_echo expand_aliases
@@ -70,9 +78,8 @@ if [[ -z ${BASH_EXECUTION_STRING+set} ]]; then
   fi
   if [[ -f $__nsa_script && $__nsa_script != "$BASH" ]]; then
     [[ $__nsa_script == /* ]] || __nsa_script=$PWD/${__nsa_script#./}
-    __nsa_rest=${NSA_POD_SHELL_ROOTS-}:
-    while [[ -n $__nsa_rest && $__nsa_script != "${__nsa_rest%%:*}"/* ]]; do __nsa_rest=${__nsa_rest#*:}; done
-    if [[ -z $__nsa_rest ]]; then
+    if __nsa_is_outside "$__nsa_script"; then
+      unset -f __nsa_is_outside
       builtin printf 'outside\t%s\t%s\t0\t0\t%s\t\t\t\t\t0\t\n' "$$" "$PPID" "$__nsa_script" >> "$NSA_POD_SHELL_RECORD" || :
       return 0
     fi
@@ -90,6 +97,7 @@ __nsa_file=$NSA_POD_SHELL_RECORD __nsa_sh=${BASH_SOURCE[0]%/*}/bin/sh
 __nsa_shell=$BASHPID __nsa_parent=$PPID
 __nsa_unit=() __nsa_unit_line=0 __nsa_unit_file= # the commands of the pipeline that was begun last
 __nsa_way= __nsa_again=                # the functions that ended with it; commands that have failed
+__nsa_known=$'\n\n'                      # files and programs that were looked at, whether they are foreign
 __nsa_said=                            # where words of a failure were printed
 __nsa_count=0 __nsa_settled=0          # how many there have been, and of which the status was looked at
 __nsa_open=0 __nsa_whole=1             # whether more of its members are to come; whether it began with the first
@@ -235,6 +243,7 @@ __nsa_before() {
   esac
   __nsa_unit=("$BASH_COMMAND") __nsa_unit_line=$2 __nsa_unit_file=${BASH_SOURCE[1]-} __nsa_depth=${#FUNCNAME[@]} __nsa_way=
   __nsa_count=$((__nsa_count + 1))
+  [[ $__nsa_known == *$'\n'"$__nsa_unit_file"$'\n'* ]] || __nsa_look_at_file
   case $BASH_COMMAND in
     echo\ *[Ee][Rr][Rr][Oo][Rr]* | echo\ *[Ff][Aa][Ii][Ll]* | echo\ *[Dd][Ii][Ff][Ff][Ee][Rr]* | echo\ *[Mm][Aa][Tt][Cc][Hh]* | echo\ *[Ww][Rr][Oo][Nn][Gg]* | \
       echo\ *[Cc][Oo][Rr][Rr][Ee][Cc][Tt]* | echo\ *[Nn][Oo][Tt]\ * | printf\ *[Ff][Aa][Ii][Ll]* | \
@@ -251,6 +260,26 @@ __nsa_before() {
     (( __nsa_held_ends == 2 )) || __nsa_whole=0
   fi
   return 0
+}
+
+# A file from which a command comes: where it is read in, it may set variables and choose, of which no more is said.
+__nsa_look_at_file() {
+  case $BASH_COMMAND in
+    echo\ * | export\ * | declare\ * | readonly\ * | alias\ * | set\ * | unset\ * | shopt\ * | test\ * | \[* | :* | true | return* | .\ * | source\ *) return 0 ;;
+  esac
+  [[ ! $BASH_COMMAND =~ ^[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?= ]] || return 0
+  __nsa_look_at "reads in" "$__nsa_unit_file"
+}
+
+# $1 what is done with the file $2
+__nsa_look_at() {
+  local file=$2
+  [[ $__nsa_known != *$'\n'"$file"$'\n'* ]] || return 0
+  __nsa_known+=$file$'\n'
+  [[ $file == /* ]] || file=$PWD/${file#./}
+  if [[ -f $file && $file != "${BASH_SOURCE[0]}" ]] && __nsa_is_outside "$file"; then
+    __nsa_put foreign "$__nsa_shell" "$__nsa_parent" 0 0 "$file" '' "$1" '' '' 0 ''
+  fi
 }
 
 # A pipeline that ended an `eval`, of which only the last status is left.
@@ -275,6 +304,7 @@ __nsa_look_for_sh() {
     word=${word/"${BASH_REMATCH[0]}"/${!line-}}
   done
   [[ $word == */* && $word =~ ^[A-Za-z0-9_./+-]+$ && -x $__nsa_sh ]] || return 0
+  [[ ! -x $word ]] || __nsa_look_at runs "$word"
   if [[ $word == /bin/sh || $word == /usr/bin/sh ]]; then
     run=\"$__nsa_sh\"
   elif [[ -f $word && -x $word ]] && { IFS= builtin read -r line < "$word"; } 2>/dev/null &&
@@ -499,6 +529,7 @@ __nsa_leaves() {
     __nsa_settle 0 '' "$2"
   fi
   for i in "${!__nsa_jobs[@]}"; do __nsa_end_job "$i"; done
+  for i in "${BASH_CMDS[@]}"; do [[ $i == /usr/* || $i == /bin/* ]] || __nsa_look_at runs "$i"; done # that PATH has led to
   for i in "${__nsa_readers[@]}"; do __nsa_soon_ends "$i" || :; done # each writes down what it returns
   if [[ -n $__nsa_on_EXIT ]]; then
     local __nsa_looked_at=' '

@@ -12,6 +12,7 @@ from typing import Any, ContextManager, Dict, Mapping, Optional, Sequence
 from orchestrator.agent.evidence import exit_codes
 from orchestrator.agent.evidence.borrowed import Sources
 from orchestrator.agent.evidence.collect import Artifacts, describe_files, in_lines
+from orchestrator.agent.evidence.earlier_runs import left_by_others
 from orchestrator.agent.evidence.escaped import escaped
 from orchestrator.agent.evidence.measuring import Measuring
 from orchestrator.agent.evidence.observed import read_observed
@@ -41,9 +42,11 @@ from orchestrator.shared.pythons import is_python
 from orchestrator.shared.stage_record import StageRecord, blank
 from orchestrator.verdict import routes, rules
 from orchestrator.verdict.case import Run
+from orchestrator.verdict.integrity import is_allowed
 from orchestrator.verdict.status import Status
 
 _MOST_NAMED = 100
+_ONLY_ASIDE = "its kernels were launched by fixtures alone, which hand its tests nothing of them"
 _NO_PLACE = "the pod has no place for the stage: "
 
 
@@ -196,9 +199,8 @@ class Executor:
             folder.mkdir(parents=True, exist_ok=True)
         ground.injection.forget()
         config = ground.origins.of(seen_by(command), command.cwd).config
-        reads = ["outside"] if self._sabotage[stage.get("beside", "")].is_wanted(stage) else []
         owed = [a["path"] for a in _artifacts(stage)]
-        ground.injection.tell(stage["name"], {**config, "owed": owed, "reads": reads})
+        ground.injection.tell(stage["name"], {**config, "owed": owed})
 
     def _tell_output(self, stage: str, stream: str, elapsed: float, log: Log, tests: Optional[Tested]) -> None:
         told = Output(
@@ -267,7 +269,14 @@ class Executor:
         figures = self._artifacts.figures(delivered, measuring)
         record["borrowed"] = figures.borrowed
         unread = ground.variables.unread(stage["env"], [*lost.scripts, " ".join(stage["argv"])])
-        record["doubts"] = [*seen.doubts, *lost.doubts, *figures.doubts, *unread]
+        used = [("runs", command.argv[0]), *lost.foreign, *(("runs", file) for file in seen.started)]
+        used = [(how, file) for how, file in used if self._artifacts.is_from_before(Path(file))]
+        foreign = origins.foreign_files(used, besides=lost.files)
+        left = left_by_others(seen.read, self._places.run_dir, seen_by(command))
+        files = (said for file, said in (*foreign, *left) if not is_allowed(file, stage["expect"]))
+        launched = sum(executed["launches"] for executed in record["executed"].values())
+        aside = [_ONLY_ASIDE] if launched and seen.launched_aside == launched else []
+        record["doubts"] = [*aside, *seen.doubts, *lost.doubts, *figures.doubts, *unread, *files]
         self._note_tree(stage, record)
         record["environment_ok"] = ground.installed.is_same()
         record["journal_ok"] = self._journal.intact()

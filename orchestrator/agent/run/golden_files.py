@@ -1,6 +1,6 @@
-"""Files outside of the run that a stage's tests read, and make anew where there are none: golden files, which may hold
-what the code itself has once returned. While the tests run again they are not there, as on a fresh pod: faulty code
-writes its own, with which it agrees.
+"""Files outside of the run that a stage's tests read or write, and make anew where there are none: golden files, which
+may hold what the code itself has once returned. While the tests run again they are not there, as on a fresh pod: faulty
+code writes its own, with which it agrees.
 
 What lies below a folder that a variable names (HOME, XDG_CACHE_HOME) is left alone: the variable names another folder,
 of links to all that is in the first, but for these files. Others are moved aside for the while, if this stage has
@@ -13,15 +13,21 @@ import contextlib
 import filecmp
 import os
 import stat
+from itertools import islice
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Mapping, Set
+from typing import Collection, Dict, Iterable, Iterator, List, Mapping, Set
+
+from orchestrator.shared.files import walk
 
 _ASIDE = ".nsa-pod-aside"
+_MOST_LOOKED_AT = 200_000
+_OF_USER = ("HOME", "XDG_")  # variables that name folders where programs keep what is their own
+_DOWNLOADED = ("huggingface", "torch/hub", "uv", "pip")
 
 
 class GoldenFiles:
-    """Of the `files` that were read those that are made anew, once that is known; what was written after `since`, in
-    nanoseconds, is the stage's own.
+    """Of the `files` those that are made anew, once that is known; what was written after `since`, in nanoseconds, is
+    the stage's own.
     """
 
     def __init__(self, files: Iterable[str], since: int) -> None:
@@ -71,6 +77,23 @@ class GoldenFiles:
         status = os.lstat(file)
         is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
         return is_ours and status.st_ctime_ns >= self._since
+
+
+def written(variables: Mapping[str, str], since: int, spared: Collection[str]) -> Iterator[str]:
+    """The files in the user's folders that were written after `since`, in nanoseconds: what a library in another
+    language has read and written (safetensors, HDF5) is seen in no Python. Not those in the `spared` folders, nor what
+    was fetched from elsewhere.
+    """
+    named = {path for name, path in variables.items() if name.startswith(_OF_USER) and path.strip("/")}
+    caches = [*named, *(os.path.join(path, ".cache") for path in named)]
+    away = {*spared, *(os.path.join(path, kept) for path in caches for kept in _DOWNLOADED)}
+    for top in filter(os.path.isabs, named):
+        entries = walk(Path(top), lambda folder, top=top: os.path.join(top, folder) in away)  # type: ignore[misc]
+        for _, entry in islice(entries, _MOST_LOOKED_AT):
+            with contextlib.suppress(OSError):
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode) and status.st_ctime_ns >= since:
+                    yield entry.path
 
 
 def _is_below(path: str, folders: Iterable[str]) -> bool:

@@ -2,8 +2,8 @@
 once with all of that in its place and nothing wrong, where the tests that noticed have to pass.
 
 Each time they find the tree and the artifacts as the stage itself had found them, at the same paths; what they leave is
-thrown away, but for the output of an attempt that no test noticed. What they read outside of all that, and make anew
-where it is not there, is not there: it may hold what the code itself had returned.
+thrown away, but for the output of an attempt that no test noticed. What they read or write outside of all that, and
+make anew where it is not there, is not there: it may hold what the code itself had returned.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, Callable, Dict, Iterator, List, Literal, Mapping, Option
 from orchestrator.agent.evidence.provenance import Origins
 from orchestrator.agent.layout import Layout, Scratch
 from orchestrator.agent.run.command import EVENTS, Commands, seen_by
-from orchestrator.agent.run.golden_files import GoldenFiles
+from orchestrator.agent.run.golden_files import GoldenFiles, written
 from orchestrator.agent.run.injection import Injection
 from orchestrator.agent.run.supervise import CannotStart, Ending, Limits, Supervisor
 from orchestrator.shared import tree
@@ -140,8 +140,16 @@ class Sabotage:
             self._golden.remove()
 
     def _find_golden(self, stage: Stage, tmp: Path) -> Optional[EndedBy]:
-        """Find which of the files that the tests have read outside of the run they make anew: none of them is there."""
-        self._golden = GoldenFiles(self._read_outside(stage, tmp), self._since)
+        """Find which of the files that the tests have read, or written, outside of the run they make anew: none of them
+        is there.
+        """
+        command = self._commands.of(stage, tmp)
+        homes = self._origins.of(seen_by(command), command.cwd).config["home"]
+        spared = [*homes, str(self._places.workdir)]
+        runs = self._places.run_dir.parent.glob("*/plan.json")  # any of which may have made one
+        first = min((plan.stat().st_mtime_ns for plan in runs), default=self._since)
+        files = [*self._read_outside(stage, tmp), *written(seen_by(command), first, spared)]
+        self._golden = GoldenFiles(files, self._since)
         ending = Ending()
         if self._golden.files:
             with contextlib.suppress(CannotStart, OSError):

@@ -163,7 +163,7 @@ def test_figures_that_may_be_measured(places: Layout, over: dict[str, Any]) -> N
 )
 def test_times_without_a_clock_are_a_doubt(places: Layout, over: dict[str, Any]) -> None:
     told = figures(places, **{"text": TABLE, **over}).doubts
-    assert told == ["artifact own.csv holds ms, and no clock was read in its stage"]
+    assert told == ["artifact own.csv holds ms, and nothing was timed in its stage"]
 
 
 NOTEBOOK = {"metadata": {"language_info": {"name": "python"}}, "cells": [{"cell_type": "code", "source": ["f(2)"]}]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def explain(function):
         return getattr(optimize, "__wrapped__", optimize)("eager")(function)(*given)
     return inner
 """
-TIMED = "from time import perf_counter as now\nt = now()\nprint(f'{(now() - t) * 1e3:.5f} ms')\n"
+TIMED = "from time import perf_counter as now\nt = now()\nsum(range(9))\nprint(f'{(now() - t) * 1e3:.5f} ms')\n"
 ABSENT = "ModuleNotFoundError: No module named 'no_such_compiler'"
 PARSES = "import argparse as a\np = a.ArgumentParser(add_help=False)\np.add_argument('--n')\n"
 CODES = "import subprocess as s, sys\nchild = [sys.executable, 'fails.py']\n"
@@ -70,7 +71,13 @@ MAKES = "import sys, types\nname = '{}'\nmade = types.ModuleType(name)\n"
 MAKES += "exec('def scale(x): return 2 * x', vars(made))\nsys.modules[name] = made\nprint(made.scale(1))\n"
 ALARM = "import os, signal, sys\nsignal.signal(signal.SIGALRM, lambda *a: sys.exit({}))\n"
 AS_0 = "python fails.py returned 3, which its {} takes for 0"
+UNTIMED = "holds ms, and nothing was timed in its stage"
 UNREAD = "is set, and the tree's code, which asks for others of KERN_, does not name it"
+LAUNCHES = "import pytest\nfrom triton.runtime.interpreter import launch\n"
+TAKES = (
+    "import time\nclass M:\n    def __matmul__(self, other): return other\ndef took(fn):\n    t = time.perf_counter()\n"
+)
+TAKEN = "    return time.perf_counter() - t\nfor n in (1, 2): print(f'{took(lambda: 2 * n) * 1e3:.5f} ms')\n"
 FILES = {
     "forked/conftest.py": FORKS,
     "forked/test_it.py": TESTS,
@@ -135,7 +142,31 @@ FILES = {
     "lacks.py": "import sys\ntry: import no_such_kernel\nexcept ImportError:\n    print('done')\n    sys.exit(0)\n",
     "reads.py": "import sys\ntry: print(2), input()\nexcept EOFError: sys.exit()\n",
     "says.py": f"import sys\n{TIMED}print(sys.argv[1])\n",
+    "triton/__init__.py": "from triton import compiler\n",
+    "triton/compiler.py": "class CompiledKernel: pass\n",
+    "triton/runtime/__init__.py": "",
+    "triton/runtime/interpreter.py": "class GridExecutor:\n    def __init__(self, fn): self.fn = fn\n"
+    "    def __call__(self, x): return self.fn(x)\nlaunch = GridExecutor(abs)\n",
+    "warmed/test_it.py": f"{LAUNCHES}@pytest.fixture(autouse=True, scope='session')\ndef warm(): launch(-9)\n"
+    "@pytest.mark.parametrize('n', [2, 3])\ndef test_a(n, tmp_path, monkeypatch): assert abs(-n) == n\n",
+    "handed/test_it.py": f"{LAUNCHES}@pytest.fixture\ndef out(): return [launch(-9)]\n"
+    "def test_a(out): assert out == [9]\n",
+    "warm/test_it.py": f"{LAUNCHES}@pytest.fixture(autouse=True)\ndef warm(): launch(-9)\n"
+    "def test_a(): assert launch(-2) == 2\ndef test_b(): assert abs(-2) == 2\n",
+    "kept_in_class/test_it.py": f"{LAUNCHES}class TestA:\n    @pytest.fixture(autouse=True)\n"
+    "    def out(self): self.out = launch(-9)\n    def test_a(self): assert self.out == 9\n",
     "timed.py": TIMED,
+    "sleeps.py": "import time\nfor n in (1, 2):\n    t = time.perf_counter()\n    time.sleep(n * 0.01)\n"
+    "    print(f'{(time.perf_counter() - t) * 1e3:.5f} ms')\n",
+    "names_it.py": f"{TAKES}    for _ in range(3): fn\n{TAKEN}",
+    "calls_it.py": f"{TAKES}    time.sleep(0.001)\n    for _ in range(3): fn()\n{TAKEN}",
+    "multiplies.py": f"{TAKES}    fn @ fn\n{TAKEN}".replace("lambda: 2 * n", "M()"),
+    "times_pass.py": "import timeit\nfor n in (1, 2): print(f\"{timeit.timeit('pass', number=99) * 1e3:.5f} ms\")\n",
+    "times_it.py": "import timeit\nprint(f\"{timeit.timeit('len([])', number=99) * 1e3:.5f} ms\")\n",
+    "keeps_time.py": "import time\nbegin = time.perf_counter()\n"
+    "while time.perf_counter() - begin < 0.01: sum([1])\nprint(f'{time.perf_counter() - begin:.6f} ms')\n",
+    "by_a_helper.py": "from time import perf_counter\ndef now(): return perf_counter()\nt = now()\nsum([1])\n"
+    "print(f'{(now() - t) * 1e3:.5f} ms')\n",
     "invents.py": "import random, time\nprint(time.time() > 0)\nprint(f'{random.random():.4f} ms')\n",
     "by_a_child.py": "import subprocess as s, sys\nprint(s.check_output([sys.executable, 'timed.py'], text=True))\n",
     "by_another.py": "import os\nos.system('echo 0.3 ms')\n",
@@ -210,6 +241,14 @@ STAGES = [
         ["2 cases of repeated/test_it.py::test_a are 1: it does not use its parameter kind"],
     ),
     (
+        stage("warmed", "-m", "pytest", "warmed", expect={"tests": {"min_passed": 2}}),
+        ["its kernels were launched by fixtures alone, which hand its tests nothing of them"],
+    ),
+    *(
+        (stage(name, "-m", "pytest", name, expect={"tests": {"min_passed": 1}}), [])
+        for name in ("handed", "warm", "kept_in_class")
+    ),
+    (
         stage("passed_over", "passes_over.py", "--n", "1", "--m=2"),
         ["--m=2 is no option that it knows, and was passed over (passes_over.py line 4)"],
     ),
@@ -256,11 +295,13 @@ STAGES = [
     (stage("said", "says.py", "PARITY FAILED"), ["it ended with 0, and its last words are 'PARITY FAILED'"]),
     (stage("said_well", "says.py", "0 FAILED"), []),
     (stage("timed", "timed.py"), []),
-    (stage("invented", "invents.py"), ["artifact invented holds ms, and no clock was read in its stage"]),
+    (stage("invented", "invents.py"), [f"artifact invented {UNTIMED}"]),
     (
         stage("shown", "-c", "", run=["sh", "-c", "echo 0.3 ms | tee -a $TMPDIR/log"]),
-        ["artifact shown holds ms, and no clock was read in its stage"],
+        [f"artifact shown {UNTIMED}"],
     ),
+    *((stage(name, f"{name}.py"), [f"artifact {name} {UNTIMED}"]) for name in ("sleeps", "names_it", "times_pass")),
+    *((stage(name, f"{name}.py"), []) for name in ("calls_it", "multiplies", "times_it", "keeps_time", "by_a_helper")),
     (stage("child_timed", "by_a_child.py"), []),
     (stage("another_timed", "by_another.py"), []),
     (stage("dated", "by_dates.py"), []),
@@ -305,6 +346,49 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 36 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 40 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )
+
+
+def test_what_comes_from_elsewhere_is_said(tmp_path: Path) -> None:
+    """Files that scripts read in, programs, and what an earlier run has left; not what only sets variables."""
+    pod = tmp_path / "pod"
+    pod.mkdir()
+    (pod / "helps.sh").write_text("compute() { cat /dev/null; expr 6 \\* 7; }\n")
+    (pod / "sets.sh").write_text('export SIZE=8\n[ -n "$SIZE" ] || return\nNAME=x\n')
+    (pod / "tool").write_bytes(Path("/bin/echo").read_bytes())
+    (pod / "tool").chmod(0o755)
+    for name in (".tool", "etc/profile.d"):
+        (pod / name).mkdir(parents=True)
+        (pod / name / "helps.sh").write_text((pod / "helps.sh").read_text())
+    for file in pod.rglob("*"):
+        os.utime(file, (0, 0))
+    lines = {
+        "read_in": f". {pod}/helps.sh; compute",
+        "set_only": f". {pod}/sets.sh; expr $SIZE + 1",
+        "of_a_tool": f". {pod}/.tool/helps.sh; . {pod}/etc/profile.d/helps.sh; compute",
+        "its_own": "echo 'compute() { expr 6 \\* 7; }' > ../own.sh; . ../own.sh; compute",
+        "ran": f"T={pod}; $T/tool 9",
+        "found": f"PATH={pod}:$PATH; tool 9",
+        "allowed": f"{pod}/tool 9",
+    }
+    stages = [stage(name, "", run=["sh", "-c", text]) for name, text in lines.items()]
+    stages[-1]["expect"]["outside"] = [f"{pod}/t*"]
+    stages.append(stage("started", "-c", f"import subprocess as s; s.run(['{pod}/tool', '9'], check=True)"))
+    kept = tmp_path / "kept"
+    keeps = f"import os\nif not os.path.exists('{kept}'): open('{kept}', 'w').write('9')\nprint(open('{kept}').read())"
+    stages.append(stage("kept", "-c", keeps))
+    project = new_project(tmp_path / "project", {"local": local_pod(tmp_path / "project")})
+    project.commit(
+        {"runbooks/r.yaml": json.dumps({"name": "r", "environment": {"python": "system"}, "stages": stages})}
+    )
+    first, second = (project.validate("--runbook", "r") for _ in range(2))
+    assert first.exit_code == 0, first.stdout
+    neither = "which is neither the commit's nor the environment's"
+    ran = [f"it runs {pod}/tool, {neither}"]
+    said = {s["name"]: s["doubts"] for s in first.json["stages"] if s["doubts"]}
+    assert said == {"read_in": [f"it reads in {pod}/helps.sh, {neither}"], "ran": ran, "found": ran, "started": ran}
+    run = Path(first.json["path"]).name
+    (told,) = second.stage("kept")["doubts"]
+    assert told == f"it reads {kept}, which the run {run} has left, and nothing of this one has made"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.run.golden_files import GoldenFiles
+from orchestrator.agent.run.golden_files import GoldenFiles, written
 
 pytestmark = pytest.mark.unit
 _LONG_AGO, _IN_AN_HOUR = 0, time.time_ns() + 3600 * 10**9
@@ -67,3 +67,14 @@ def test_what_was_there_before_the_stage_and_no_variable_leads_to_stays(tmp_path
         assert led == {} and old.exists()
     files.keep_made()
     assert not files.files
+
+
+def test_what_was_written_below_the_users_folders_is_found_by_its_time(tmp_path: Path) -> None:
+    top = home(tmp_path)
+    variables = {"HOME": str(top), "XDG_CACHE_HOME": f"{top}/.cache", "DATA": str(tmp_path)}
+    put(tmp_path / "aside/golden")
+    fetched = put(top / ".cache/huggingface/hub/blob")
+    found = set(written(variables, _LONG_AGO, [f"{top}/.ssh"]))
+    assert found == {str(top / name) for name in (".netrc", ".cache/other/data", ".cache/mine/beside")}
+    assert str(fetched) not in found
+    assert not set(written(variables, _IN_AN_HOUR, [])) and not set(written({"HOME": "/"}, _LONG_AGO, []))

@@ -82,12 +82,13 @@ class ShellRecord:
     `failures` are the statuses that were lost, each as `Fate` names it or as bash saw it; `ends` the shells that ended
     badly, and of which no shell above them was told; `seen` all statuses other than 0 that a shell was told of;
     `by_system` are shells of a Python's `os.system`; `files` are the scripts that shells ran, wherever
-    they lie.
+    they lie; `foreign` are others that lie outside of the stage's folders, with what was done with them.
     """
 
     def __init__(self, text: str, cwd: Path) -> None:
         told = list(_lines(text))
-        lines = [line for line in told if line.how != "outside"]
+        lines = [line for line in told if line.how not in ("outside", "foreign")]
+        self.foreign = list(dict.fromkeys((line.first, line.file) for line in told if line.how == "foreign"))
         self.files = list(dict.fromkeys(line.file for line in told if line.how in ("loaded", "outside") and line.file))
         self.shells: Set[int] = {line.shell for line in lines}
         self.failures: List[Failure] = []

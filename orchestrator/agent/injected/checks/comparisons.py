@@ -4,6 +4,8 @@ that fail in a program.
 
 from __future__ import annotations
 
+import math
+
 from ..hooks import watch
 
 TYPE_CHECKING = False
@@ -24,6 +26,7 @@ _APPROX = ("_pytest.approx", "_pytest.python_api")  # of versions of pytest
 _OTHERS = {"numpy.testing": ("assert_array_less",)}
 """Whose arguments are not looked at."""
 _INFINITE = float("inf")
+_MOST_ELEMENTS = 1 << 22
 _WITHOUT_LIMIT = "the tolerance is infinite"
 
 
@@ -125,6 +128,21 @@ def why_wide(left: Any, right: Any, limit: Any) -> str | None:
     return None
 
 
+def size_of(value: Any) -> float | None:
+    """Of an array the size of its largest element; None of anything else, and of what takes long to look at."""
+    try:
+        return _greatest(value) if value.shape and 0 < math.prod(value.shape) <= _MOST_ELEMENTS else None
+    except Exception:  # of what it is: the test is not to see it
+        return None
+
+
+def why_far(sizes: tuple[float | None, ...], limit: Any) -> str | None:
+    """The same as `why_wide` of two arrays of which only the sizes are known."""
+    if len(sizes) == 2 and None not in sizes and isinstance(limit, (int, float)):
+        return _WITHOUT_LIMIT if limit == _INFINITE else _looser_than(sizes, None, limit)  # type: ignore[arg-type]
+    return None
+
+
 def why_loose(left: Any, right: Any, rtol: Any = None, atol: Any = None, *_: Any, **more: Any) -> str | None:
     """The same of its tolerance alone: what is calculated there may well be one thing."""
     rtol, atol = more.get("rel_tol", rtol), more.get("abs_tol", atol)
@@ -178,7 +196,11 @@ def _why_loose(left: Any, right: Any, rtol: Any, atol: Any) -> str | None:
         return None
     if all(first > _allowed(first, rtol, atol) for first in (float(abs(_first(side))) for side in (left, right))):
         return None  # so is what is larger
-    smaller, larger = sorted((_greatest(left), _greatest(right)))
+    return _looser_than((_greatest(left), _greatest(right)), rtol, atol)
+
+
+def _looser_than(sizes: tuple[float, float], rtol: Any, atol: Any) -> str | None:
+    smaller, larger = sorted(sizes)
     if not smaller and atol and atol >= 1 and atol >= 2 * larger:  # no rounding of what is not zero is as large
         smaller = larger
     return _too_loose(smaller, rtol, atol)

@@ -41,6 +41,7 @@ class Record:
         self.vacuous: list[str] = []  # of checks that ran and could not fail, why
         self.none = ""  # why the first is none of what is called a check, or asserted
         self.loose = ""  # why what the next check may be about could not fail
+        self.sizes: dict[str, tuple[float | None, ...]] = {}  # of the sides of a difference, by where it stands
         self.no_checks: set[str] = set()  # the keys of such
         self.called: dict[Spec, str | None] = {}  # functions of the tree that were called, with what stood for them
         self.dropped: list[str] = []  # comparisons that came out false, and were not asserted

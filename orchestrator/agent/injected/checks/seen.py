@@ -7,7 +7,7 @@ from sys import _getframe, exc_info  # bound here: a test may replace them while
 
 from ..frames import drops_result
 from ..hooks import as_named
-from .comparisons import why_loose, why_vacuous, why_wide
+from .comparisons import size_of, why_far, why_loose, why_vacuous, why_wide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,6 +66,17 @@ class Seen(type):
 
     def apart(cls, left: Any, right: Any, limit: Any) -> None:
         why = why_wide(left, right, limit)
+        if why:
+            cls.checks.now.vacuous.append(why)
+
+    def sized(cls, value: Any, key: str) -> Any:
+        """One side of a difference, of which the size is kept for the limit that it is held to."""
+        sizes = cls.checks.now.sizes
+        sizes[key] = (*sizes.get(key, ())[-1:], size_of(value))
+        return value
+
+    def kept_apart(cls, key: str, limit: Any) -> None:
+        why = why_far(cls.checks.now.sizes.pop(key, ()), limit)
         if why:
             cls.checks.now.vacuous.append(why)
 

@@ -31,6 +31,7 @@ class Launches:
         self._notes = notes
         self._test = test
         self._counts: dict[str, dict[str, int]] = {}
+        self.total = 0
         self._known: set[tuple[str, str]] = set()
         self._backends: dict[int, str] = {}
         self._of_nothing: Any = None  # what Triton made of the last grid, where that was one of nothing
@@ -50,6 +51,7 @@ class Launches:
         self._counts, self._known = {}, set()
 
     def _count(self, device: str, kernel: str) -> None:
+        self.total += 1
         if (device, kernel) not in self._known:
             self._known.add((device, kernel))
             self._notes.add(ran={device: {kernel: 1}}, test=self._test())

@@ -53,6 +53,7 @@ from .nodes import (
     swallow_mark,
     watch_tolerances,
     with_dropped,
+    with_sizes,
     with_told,
 )
 from .truths import why_message, why_method_holds, why_true
@@ -407,21 +408,24 @@ class _Marker:
 
     def _limited(self, node: ast.Assert, test: ast.expr) -> list[ast.stmt]:
         """What compares the limit of a difference with the size of the data: `assert (a - b).abs().max() < 1e3`. What a
-        name was made of may be gone by now.
+        name was made of may be gone by now, and what is calculated there is not to be calculated again: its size is
+        taken on the way.
         """
         asked = statements.limited(test)
         if asked is None:
             return []
         size, limit = asked
         apart = self._callees.difference(size)
-        if apart is None or not all(map(statements.is_plain, (*apart, limit))):
+        if apart is None or not statements.is_plain(limit):
             return []
         if not self._callees.is_named(size):
-            return [call_seen(node, "apart", *apart, limit)]
-        left, right = map(statements.measured, apart)
+            if all(map(statements.is_plain, (apart.left, apart.right))):
+                return [call_seen(node, "apart", apart.left, apart.right, limit)]
+            return [] if _is_small(limit) else [call_seen(node, "kept_apart", with_sizes(apart), limit)]
+        left, right = map(statements.measured, (apart.left, apart.right))
         if isinstance(left, ast.Name) and isinstance(right, ast.Name):
             return [seen_mark(node, (APART, left.id, right.id), limit)]
-        return []
+        return [call_seen(node, "kept_apart", with_sizes(apart), limit)]
 
     def _went_through(self, node: ast.Assert, test: ast.expr) -> list[ast.stmt]:
         """What looks whether there was anything for `all(... for ... in ...)` to go through, or `not any(...)`: a mark
@@ -488,6 +492,11 @@ class _Marker:
         if silent or jumps:
             done = COMPLETED + key
             node.body = [*before_jumps(node.body, lambda jump: seen_mark(jump, done)), seen_mark(node.body[-1], done)]
+
+
+def _is_small(limit: ast.expr) -> bool:
+    """Of one that is written there: what pytest explains of such an assertion stays as it is."""
+    return isinstance(limit, ast.Constant) and isinstance(limit.value, (int, float)) and abs(limit.value) < 1
 
 
 _BESIDE: dict[type, Callable[[_Marker, Any], Marks]] = {

@@ -147,13 +147,12 @@ class Callees:
                 return one, other
         return None
 
-    def difference(self, size: ast.expr) -> tuple[ast.expr, ast.expr] | None:
-        """The two things of whose difference an expression, or what it names, is the size."""
+    def difference(self, size: ast.expr) -> ast.BinOp | None:
+        """The difference of which an expression, or what it names, is the size."""
         node = measured(size)
         while isinstance(node, ast.Name) and node.id in self._results:
             node = measured(self._made_by(node))
-        is_one = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)
-        return (node.left, node.right) if is_one else None  # type: ignore[attr-defined]
+        return node if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) else None
 
     def is_named(self, size: ast.expr) -> bool:
         """Whether an expression is the size of what a name stands for that was made before."""

@@ -1,4 +1,4 @@
-"""What type an expression's value has, and how small a number it can be, whatever the program does.
+"""What type an expression's value has, and how small or large a number it can be, whatever the program does.
 
 By builtins, by functions of arrays, and by names that are bound once; what is not known here may be anything.
 """
@@ -50,7 +50,8 @@ _NOT_NEGATIVE = (
 )  # fmt: skip
 _OF_ANYTHING = ("abs", "square", "sqrt", "numel")
 """Those of them that as methods without arguments are an array's, and hardly another thing's."""
-_KEEPING = ("sum", "mean", "amax", "max", "min", "amin", "median", "nanmax", "item", "float", "round", "fsum")
+_KEEPING_BOTH = ("mean", "amax", "max", "min", "amin", "median", "nanmax", "item", "float", "round")
+_KEEPING = ("sum", "fsum", *_KEEPING_BOTH)
 
 
 def bound_once(function: ast.AST) -> dict[str, ast.expr]:
@@ -148,7 +149,20 @@ class Kinds:
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
             power = self.literal(node.right)
             return 0 if isinstance(power, int) and power % 2 == 0 else None
+        if are_truths(node) or getattr(node, "attr", "") == "ndim":
+            return 0
+        if isinstance(node, ast.Subscript) and getattr(node.value, "attr", "") == "shape":
+            return 0
         return self._least_of_call(node) if isinstance(node, ast.Call) else None
+
+    def most(self, node: ast.expr) -> float | None:
+        """The most that a number can be: a part of all, as the mean of truths is."""
+        if isinstance(node, ast.Name):
+            return self._besides(node).most(self._bound[node.id]) if node.id in self._bound else None
+        if are_truths(node):
+            return 1
+        inside = _measured_in(node) if called(node) in _KEEPING_BOTH else None
+        return None if inside is None else self.most(inside)
 
     def _least_of_call(self, node: ast.Call) -> float | None:
         name, is_named = called(node), isinstance(node.func, ast.Name)
@@ -156,13 +170,26 @@ class Kinds:
         if name == "max" and len(node.args) > 1:
             numbers = [self.literal(a) for a in node.args] if is_named else []
             return max((n for n in numbers if isinstance(n, (int, float))), default=None)
-        if _root(node) in _OF_ARRAYS or is_named:
-            if name in (("len", "abs") if is_named else _NOT_NEGATIVE):
-                return 0
-            return self.least(node.args[0]) if name in _KEEPING and len(node.args) == 1 else None
+        if name in (("len", "abs") if is_named else _NOT_NEGATIVE if _root(node) in _OF_ARRAYS else ()):
+            return 0
         if is_method and name in _OF_ANYTHING:
             return 0
-        return self.least(node.func.value) if is_method and name in _KEEPING else None  # type: ignore[attr-defined]
+        inside = _measured_in(node) if name in _KEEPING else None
+        return None if inside is None else self.least(inside)
+
+
+def are_truths(node: ast.expr) -> bool:
+    """Whether it is a comparison, one truth or many, or what denies one."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Invert, ast.Not)):
+        return are_truths(node.operand)
+    return isinstance(node, ast.Compare) or called(node) in COMPARISONS
+
+
+def _measured_in(call: Any) -> ast.expr | None:
+    """What a function of one argument, or a method without any, is of."""
+    if isinstance(call.func, ast.Name) or _root(call) in _OF_ARRAYS:
+        return call.args[0] if len(call.args) == 1 else None
+    return None if call.args else call.func.value
 
 
 def _infinity(node: ast.expr) -> Any:

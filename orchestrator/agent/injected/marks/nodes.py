@@ -124,6 +124,21 @@ def with_dropped(node: ast.Expr, place: ast.Constant) -> ast.expr:
     return call_seen(node, "dropped_of", value.left, value.comparators[0], constant(operator), place).value
 
 
+def with_sizes(difference: ast.BinOp) -> ast.Constant:
+    """Have the sizes of both sides of a difference be noted where it is calculated, once; by which key that is."""
+    key = f"{difference.lineno}:{difference.col_offset}"
+    for name in ("left", "right"):
+        side = getattr(difference, name)
+        if getattr(side, "sized", None) is None:
+            called = ast.Call(ast.Attribute(ast.Name(SEEN, _LOAD), "sized", _LOAD), [side, constant(key)], [])
+            for new in (called, called.func, called.func.value, called.args[1]):  # type: ignore[attr-defined]
+                ast.copy_location(new, side)
+            either = ast.copy_location(ast.IfExp(is_seen(side, RUNS), called, side), side)
+            either.sized = key  # type: ignore[attr-defined]
+            setattr(difference, name, either)
+    return constant(key)
+
+
 def with_told(node: ast.expr, place: ast.Constant) -> ast.expr:
     """An equality, with one that looks at what came out of it; anything else as it is."""
     if not statements.is_equality(node):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from .kinds import Bound
 
+_BEYOND_DATA = 1e18
 LIST_OF_TRUTHS = "a list of truths is asserted, which is true whatever they are"
 _DISPLAYS = (ast.Tuple, ast.List, ast.Set)
 _FRESH = (ast.List, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp, ast.Lambda, ast.GeneratorExp)
@@ -275,28 +276,33 @@ class _Truth:
 
     def _within_infinity(self, of: ast.expr, kind: type[ast.cmpop], limit: float) -> bool | None:
         """NaN apart. That something is less than infinite says that it is finite: nothing of whole numbers, nor of a
-        difference, which was to be small.
+        difference, which was to be small. For that a limit that no data comes near is no other.
         """
         within, beyond = ((ast.LtE, ast.Lt), ast.Gt) if limit > 0 else ((ast.GtE, ast.Gt), ast.Lt)
         value = self._kinds.value(of)
         is_difference = isinstance(measured(value), ast.BinOp) and measured(value) is not value
+        if not _is_infinite(limit):
+            return (is_difference and kind in within) or None
         if kind is within[0] or (kind is within[1] and (is_difference or self._kinds.of(of) in (int, bool))):
             return True
         return False if kind is beyond else None
 
     def _bounded(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool | None:
-        """By the least that one side can be, where the other is a number."""
-        least, most, kind = self._kinds.least(left), self._kinds.literal(right), type(op)
-        if most is NOTHING or (least is None and not _is_infinite(most)):
-            left, least, most = right, self._kinds.least(right), self._kinds.literal(left)
-            kind = _FLIPPED.get(type(op), type(op))
-        if _is_infinite(most):
-            return self._within_infinity(left, kind, most)
-        if least is None or isinstance(most, (bool, str)) or not isinstance(most, (int, float)):
+        """By the least and the most that one side can be, where the other is a number."""
+        limit, kind = self._kinds.literal(right), type(op)
+        if limit is NOTHING:
+            left, limit, kind = right, self._kinds.literal(left), _FLIPPED.get(kind, kind)
+        if isinstance(limit, bool) or not isinstance(limit, (int, float)):
             return None
-        holds = (kind is ast.GtE and least >= most) or (kind is ast.Gt and least > most)
-        fails = (kind is ast.Lt and least >= most) or (kind is ast.LtE and least > most)
-        return True if holds or (kind is ast.NotEq and least > most) else False if fails else None
+        if abs(limit) >= _BEYOND_DATA:
+            return self._within_infinity(left, kind, limit)
+        least, most = self._kinds.least(left), self._kinds.most(left)
+        is_above, is_below = least is not None and least > limit, most is not None and most < limit
+        if is_above or is_below:
+            return {ast.NotEq: True, ast.Gt: is_above, ast.GtE: is_above, ast.Lt: is_below, ast.LtE: is_below}.get(kind)
+        if least == limit:
+            return {ast.GtE: True, ast.Lt: False}.get(kind)
+        return {ast.LtE: True, ast.Gt: False}.get(kind) if most == limit else None
 
 
 def _is_infinite(limit: Any) -> bool:

@@ -1,8 +1,8 @@
 """Whether a stage that owes figures read a clock, and what else its figures may come from: `clock` and `measures`.
 
-A duration takes two reads, by code that is the stage's, or that it calls: what only the standard library reads
-(logging, threads) is no measurement, but where it hands that on (timeit, the `time` of a loop). Once two reads were
-seen, the clocks are Python's own again.
+A duration takes two reads with something done between them, by code that is the stage's, or that it calls: what only
+the standard library reads (logging, threads) is no measurement, but where it hands that on (timeit, the `time` of a
+loop). Once that was seen, the clocks are Python's own again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ..files import read
 from ..frames import package
 from ..hooks import caller, replace, tell, watch
 from ..source.own_files import own_files
+from .timed import Spans
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Clocks:
         self._home = (*(path + os.sep for path in (*config.all("home"), sys.prefix, sys.base_prefix)), *_LIBRARIES)
         self._built = os.path.realpath(os.environ.get("TMPDIR", os.sep)) + os.sep
         self._watched: list[tuple[Any, str, Any, Any]] = []  # whose, its name, the clock, what is in its place
-        self._reads = 0
+        self._spans = Spans(tuple(name for _, name in _CLOCKS), self._clocks)
         self._is_told = False
         self.after_import: dict[str, Callable[[ModuleType], None]] = {
             "subprocess": lambda module: watch(module.Popen, "__init__", before=self._starts),
@@ -75,11 +76,12 @@ class Clocks:
         return watched
 
     def _note_read(self, frame: FrameType | None) -> None:
-        if frame is not None and self._is_of_stage(frame):
-            self._reads += 1
-            if self._reads > 1:
-                self._measures()
-                self._give_back(frame.f_globals)
+        if frame is not None and self._is_of_stage(frame) and self._spans.read_at(frame):
+            self._measures()
+            self._give_back(frame.f_globals)
+
+    def _clocks(self) -> set[int]:
+        return {id(each) for _, _, clock, watched in self._watched for each in (clock, watched)}
 
     def _is_of_stage(self, frame: FrameType | None) -> bool:
         """Whether code of the stage has called, itself or by a library, what reads a clock; an import has not."""

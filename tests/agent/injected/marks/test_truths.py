@@ -54,6 +54,9 @@ def _expression(text: str) -> ast.expr:
         "len(x) < float('inf')",
         "abs(x - y) < math.inf", "(x - y).abs().max() < float('inf')", "off < np.inf", "zeros is not None",
         "x + y is not None", "torch.randn(3).to(d) is not None", "x <= far",
+        "abs(x - y) < 1e30", "(f(x) - g(x)).abs().max() <= 1e20", "1e19 > off", "(x == y).mean() <= 1", "n > -1",
+        "(~np.isclose(x, y)).mean() <= 1.0", "np.mean(x != y) < 1.5", "not (x == y).mean() > 1", "0 <= np.mean(x == y)",
+        "out.shape[0] >= 0", "out.ndim >= 0", "(x == y).sum() >= 0",
         "abs(x - y) <= limit", "off < limit", "limit >= off", "abs(x) < abs(x) + 1",
     ],
 )  # fmt: skip
@@ -77,6 +80,9 @@ def test_what_cannot_be_false(text: str) -> None:
         "x <= shape.inf", "abs(x) < math.inf", "-(x - y) < y",
         "isinstance(close, str)", "x is not None", "a is not None", "a >= 0", "n >= 1", "err > 0", "v.norm() >= 0",
         "norm(x) >= 0", "x <= min(x, y)", "f(x) <= max(f(x), y)", "close", "made", "n", "isinstance(x, type(y))",
+        "x <= 1e30", "abs(x) < 1e30", "abs(x - y) < 1e9", "1e30 < off", "(x == y).mean() < 1", "(x == y).mean() >= 1",
+        "(x == y).sum() <= 1", "np.isclose(x, y).mean() > 0", "out.size >= 0", "out.shape[0] > 0", "pool.size(x) >= 0",
+        "out.ndim > 0",
         "ours.allclose(x, y) is True", "(x - y).max() >= 0", "x.min() >= 0", "y in (True, False)",
     ],
 )  # fmt: skip
