@@ -153,7 +153,9 @@ class Executor:
         except OSError as e:  # the disk is full, say
             raise CannotStart(f"{_NO_PLACE}{disk.told(e, self._places.run_dir)}") from e
         limits = stage["limits"]
-        self._ground(stage).workspace.begin()
+        ground = self._ground(stage)
+        ground.workspace.begin()
+        ground.pointers.begin()
         self._journal.append(
             StageStarted(
                 event="stage_started",
@@ -215,6 +217,7 @@ class Executor:
     def _collect(self, stage: Stage, command: Command, existed: Mapping[str, bool], record: StageRecord) -> None:
         """The facts after the stage: its files, the tree, the environment, the modules, the journal."""
         ground = self._ground(stage)
+        pointers = ground.pointers.read()  # before the agent itself reads some
         folder, own_tree = self._places.stage(stage["name"]), ground.places.tree
         problems = {a["path"]: self._artifacts.deliver(a, stage["name"], own_tree) for a in _artifacts(stage)}
         record["artifacts"] = [
@@ -267,7 +270,7 @@ class Executor:
         figures = self._artifacts.figures(delivered, measuring)
         record["borrowed"] = figures.borrowed
         unread = ground.variables.unread(stage["env"], [*lost.scripts, " ".join(stage["argv"])])
-        record["doubts"] = [*seen.doubts, *lost.doubts, *figures.doubts, *unread]
+        record["doubts"] = [*seen.doubts, *lost.doubts, *figures.doubts, *unread, *pointers]
         self._note_tree(stage, record)
         record["environment_ok"] = ground.installed.is_same()
         record["journal_ok"] = self._journal.intact()
