@@ -112,10 +112,10 @@ def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: s
     metadata = Metadata(root / (project or ""))
     found.name = metadata.name or found.name
     found.extension = _has_extension(own, metadata)
-    found.packages = sorted({package for file in own if (package := _package_of(file, found.project or ""))})
+    packages = {file: package for file in own if (package := _package_of(file, found.project or ""))}
+    found.packages = sorted({*packages.values()})
     found.scripts = any(file.endswith(".py") for file in own)
-    inside = {PurePosixPath(file).relative_to(found.project or ".").parts[0] for file in own}
-    found.source = "src" if "src" in inside and found.packages else ""
+    found.source = "src" if any(_below(file, _joined(found.project or "", "src")) for file in packages) else ""
     if metadata.discovers and not found.source and not found.project:
         modules = [file[:-3] for file in own if file.endswith(".py") and "/" not in file and file not in _NO_MODULES]
         found.discovered = next(iter(found.packages or sorted(_in_namespaces(own)) or modules), "")

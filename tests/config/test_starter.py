@@ -472,6 +472,13 @@ def test_benches_of_one_name_are_stages_of_their_own(tmp_path: Path) -> None:
     assert [stage.name for stage in runbook.stages] == ["tests", "bench_run", "bench_run_1", "bench_run_2"]
 
 
+def test_a_folder_src_of_c_alone_is_no_src_layout(tmp_path: Path) -> None:
+    setup = "from setuptools import Extension, setup\nsetup(ext_modules=[Extension('x._x', ['src/_x.c'])])\n"
+    files = {"setup.py": setup, "src/_x.c": "", "x/__init__.py": "", "x/tests/test_a.py": "def test(): assert 1"}
+    _, runbook = written(tmp_path, files)
+    assert [stage.name for stage in runbook.stages] == ["build", "tests"]
+
+
 def test_a_bench_that_is_collected_with_the_tests_is_no_stage_of_its_own(tmp_path: Path) -> None:
     bench = "import time\ndef test_speed(benchmark): benchmark(len, 'a')\n"
     files = {f"{folder}/test_a_benchmarks.py": bench for folder in ("tests", "perf")}
