@@ -71,7 +71,10 @@ MAKES += "exec('def scale(x): return 2 * x', vars(made))\nsys.modules[name] = ma
 ALARM = "import os, signal, sys\nsignal.signal(signal.SIGALRM, lambda *a: sys.exit({}))\n"
 AS_0 = "python fails.py returned 3, which its {} takes for 0"
 UNREAD = "is set, and the tree's code, which asks for others of KERN_, does not name it"
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "4" * 64 + "\nsize 12345\n"
 FILES = {
+    ".gitattributes": "*.bin filter=lfs diff=lfs merge=lfs -text\n",
+    "weights.bin": POINTER,
     "forked/conftest.py": FORKS,
     "forked/test_it.py": TESTS,
     "torch/__init__.py": "def compile(f, backend='inductor'):\n    import torch._dynamo\n"
@@ -288,6 +291,11 @@ STAGES = [
     (stage("tolerated", "tolerates.py"), []),
     (stage("found_none", "finds.py"), []),
     (stage("by_words", "by_words.py"), []),
+    (
+        stage("read_pointer", "", run=["sh", "-c", "cksum weights.bin"]),
+        ["it read weights.bin, a Git LFS pointer: the commit does not hold the file that it stands for"],
+    ),
+    (stage("looked_for_pointer", "", run=["sh", "-c", "ls -l weights.bin"]), []),
     (stage("told_shell", "by_library.py", "bash", "fails.sh"), ["bash fails.sh returned 4, and webbrowser went on"]),
 ]
 """Each with the doubts that are said of it."""
@@ -305,6 +313,6 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 36 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 37 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )
