@@ -33,6 +33,7 @@ _IMPORT = re.compile(
     re.MULTILINE,
 )
 _WRITTEN_TEST = re.compile(r"^\s*(?:(?:async\s+)?def|class)\s+\w*test|import \*", re.IGNORECASE | re.MULTILINE)
+_NO_MODULES = ("setup.py", "conftest.py")  # of a project, whatever lies beside them
 _TESTS_FOLDER = re.compile(r"_*tests?_*|testing")
 _STUBS = re.compile(r"types-.*|.*-stubs")
 _OF_THE_BUILD = frozenset({"pkg_resources", "setuptools"})
@@ -53,9 +54,10 @@ class Survey:
     """Paths are relative to the repository; `project` is the folder with the metadata, None without any. `needs` are
     requirements of the project and its tests, `guessed` those of them that only an import tells, `unread` such as are
     no plain ones, `unnamed` those of developers that no test names, `build_needs` those of setup.py, none without one;
-    `discovered` is the package or module at the top that setuptools has to find by itself. `cuda_tests` are those of
-    the `tests` files that mention CUDA or Triton, `skips` the reasons that tests give to be skipped, `functions` what
-    they call of the project, `other_tests` a shell's lines that run tests which are none of pytest's.
+    `discovered` is the package (dotted, in a namespace) or module at the top that setuptools has to find by itself.
+    `cuda_tests` are those of the `tests` files that mention CUDA or Triton, `skips` the reasons that tests give to be
+    skipped, `functions` what they call of the project, `other_tests` a shell's lines that run tests which are none of
+    pytest's.
     """
 
     name: str
@@ -110,15 +112,18 @@ def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: s
     metadata = Metadata(root / (project or ""))
     found.name = metadata.name or found.name
     found.extension = _has_extension(own, metadata)
-    found.packages = sorted({package for file in own if (package := _package_of(file, found.project or ""))})
+    packages = {file: package for file in own if (package := _package_of(file, found.project or ""))}
+    found.packages = sorted({*packages.values()})
     found.scripts = any(file.endswith(".py") for file in own)
-    inside = {PurePosixPath(file).relative_to(found.project or ".").parts[0] for file in own}
-    found.source = "src" if "src" in inside and found.packages else ""
+    found.source = "src" if any(_below(file, _joined(found.project or "", "src")) for file in packages) else ""
     if metadata.discovers and not found.source and not found.project:
-        modules = [file[:-3] for file in own if file.endswith(".py") and "/" not in file and file != "setup.py"]
-        found.discovered = next(iter(found.packages or modules), "")
+        modules = [file[:-3] for file in own if file.endswith(".py") and "/" not in file and file not in _NO_MODULES]
+        found.discovered = next(iter(found.packages or sorted(_in_namespaces(own)) or modules), "")
     _look_at_python(root, own, found)
     found.tests = _where_tests_are(found, own, metadata)
+    found.benches = [
+        bench for bench in found.benches if bench in found.cuda_benches or not _is_among_tests(bench, found)
+    ]
     inside_project = [str(PurePosixPath(file).relative_to(project or ".")) for file in own]
     if not found.tests:
         found.other_tests = other_tests.lines(root / (project or ""), inside_project)
@@ -273,6 +278,13 @@ def _package_of(file: str, project: str) -> str:
     return parts[0] if is_package and not parts[0].startswith("test") and not _BENCH.fullmatch(parts[0]) else ""
 
 
+def _in_namespaces(files: Iterable[str]) -> set[str]:
+    """Packages one folder down, in one that is none itself and is called neither as tests nor as benches."""
+    parts = [PurePosixPath(file).parts for file in files]
+    inside = {p[:2] for p in parts if len(p) == 3 and p[2] == "__init__.py" and all(map(str.isidentifier, p[:2]))}
+    return {f"{top}.{name}" for top, name in inside if not _TESTS_FOLDER.fullmatch(top) and not _BENCH.fullmatch(top)}
+
+
 def _has_extension(files: Iterable[str], metadata: Metadata) -> bool:
     return metadata.builds_extension and any(file.endswith(_NATIVE) for file in files)
 
@@ -336,6 +348,12 @@ def _where_tests_are(found: Survey, files: Iterable[str], metadata: Metadata) ->
         folders.discard(".")
         return [*at_top, *_outermost(folders)]
     return _outermost(folders)
+
+
+def _is_among_tests(bench: str, found: Survey) -> bool:
+    """Whether pytest runs it with the tests anyway."""
+    is_inside = any(_below(bench, _joined(found.project or "", path)) for path in found.tests)
+    return is_inside and is_test_file(PurePosixPath(bench))
 
 
 def _outermost(folders: Iterable[str]) -> list[str]:

@@ -50,7 +50,7 @@ def _advice(found: Survey) -> str:
     """setuptools takes every folder at the top for a package, and builds nothing where it finds several."""
     if not found.discovered:
         return ""
-    setting = "packages" if found.packages else "py-modules"
+    setting = "packages" if found.packages or "." in found.discovered else "py-modules"
     return (
         f"setuptools finds {found.discovered} by itself, and will take runbooks/ and artifacts/ for packages: name "
         f'what is to be installed, or `pip install .` fails ([tool.setuptools] {setting} = ["{found.discovered}", ...])'

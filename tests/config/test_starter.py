@@ -407,6 +407,16 @@ setup(name="ring-attention", ext_modules=[Extension(name="other", sources=[])], 
         ),
         ({"setup.py": "import setuptools\nsetuptools.setup(packages=setuptools.find_packages())\n", "x.py": ""}, ""),
         ({"setup.cfg": "[metadata]\nname = x\n[options]\npackages = find:\n", "setup.py": "", "x/__init__.py": ""}, ""),
+        (
+            {
+                "pyproject.toml": "[project]\nname = 'x.y'\n",
+                "conftest.py": "",
+                "x/y/__init__.py": "",
+                "tests/z/__init__.py": "",
+            },
+            "x.y",
+        ),
+        ({"pyproject.toml": "[project]\nname = 'x'\n", "conftest.py": "", "lib.c": ""}, ""),
         ({"x/__init__.py": ""}, ""),
     ],
 )
@@ -460,6 +470,20 @@ def test_benches_of_one_name_are_stages_of_their_own(tmp_path: Path) -> None:
     bench = "import time\nif __name__ == '__main__': pass\n"
     _, runbook = written(tmp_path, {"test_x.py": "", **{f"benchmarks/{n}/run.py": bench for n in "abcd"}})
     assert [stage.name for stage in runbook.stages] == ["tests", "bench_run", "bench_run_1", "bench_run_2"]
+
+
+def test_a_folder_src_of_c_alone_is_no_src_layout(tmp_path: Path) -> None:
+    setup = "from setuptools import Extension, setup\nsetup(ext_modules=[Extension('x._x', ['src/_x.c'])])\n"
+    files = {"setup.py": setup, "src/_x.c": "", "x/__init__.py": "", "x/tests/test_a.py": "def test(): assert 1"}
+    _, runbook = written(tmp_path, files)
+    assert [stage.name for stage in runbook.stages] == ["build", "tests"]
+
+
+def test_a_bench_that_is_collected_with_the_tests_is_no_stage_of_its_own(tmp_path: Path) -> None:
+    bench = "import time\ndef test_speed(benchmark): benchmark(len, 'a')\n"
+    files = {f"{folder}/test_a_benchmarks.py": bench for folder in ("tests", "perf")}
+    _, runbook = written(tmp_path, {"tests/test_x.py": "", **files})
+    assert [stage.run[-1] for stage in runbook.stages if stage.run] == ["tests", "perf/test_a_benchmarks.py"]
 
 
 def test_a_bench_that_reads_its_arguments_at_the_top_is_a_program_too(tmp_path: Path) -> None:

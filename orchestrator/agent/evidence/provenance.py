@@ -83,7 +83,8 @@ class Seen:
 @dataclass(frozen=True)
 class Homes:
     """Folders where code may come from in a stage, its `tree` first. `built` is what the stage may have installed or
-    built itself, `layer` what was installed for it from this very tree, and nothing else; `prefixes` are those of the
+    built itself, `layer` what was installed for it from this very tree, and nothing else, whose packages lie
+    in `installed`; `prefixes` are those of the
     environment's interpreters over `base`, `others` have its packages and programs; `libraries` are folders of shared
     objects, `blobs` the hashes of the commit's files, `sources` of its Python files, by their names and then paths.
     """
@@ -91,6 +92,7 @@ class Homes:
     tree: str
     built: Sequence[str] = ()
     layer: Sequence[str] = ()
+    installed: Sequence[str] = ()
     caches: Sequence[str] = ()
     prefixes: Sequence[str] = ()
     base: str = ""
@@ -109,11 +111,13 @@ class Origins:
         self._places = places
         self._cache = cache
         self._provided = Provided(manifest, lambda path: (places.tree / path).read_bytes(), absent)
+        layer = _both_ways([interpreter.prefix] if interpreter.below else [])
         prefixes = [str(places.venv), *(each.prefix for each in interpreter.layers)]
         own = [f"{prefix}/{inner}" for prefix in prefixes for inner in ("lib", "lib64", "bin")]
         self._homes = Homes(
             tree=os.path.realpath(places.tree),
-            layer=_both_ways([interpreter.prefix] if interpreter.below else []),
+            layer=layer,
+            installed=[f"{prefix}/{interpreter.library}" for prefix in layer],
             prefixes=_both_ways(prefixes),
             base=os.path.realpath(interpreter.base),
             others=_both_ways([*own, str(places.injected), *interpreter.sites, *interpreter.editables]),
@@ -152,6 +156,8 @@ class StageOrigins:
             "name": sorted(self._provided.names),
             "home": [*homes.built, *homes.layer, *homes.caches, *homes.others, *CODE_FOLDERS],
             "prefix": homes.prefixes,
+            "installed": homes.installed,
+            "root": [os.path.join(homes.tree, root) for root in sorted(self._provided.roots)],
         }
 
     def foreign_modules(self, seen: Seen) -> List[ForeignModule]:

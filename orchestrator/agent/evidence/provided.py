@@ -100,6 +100,11 @@ class Provided:
         declared = {name.partition(".")[0] for name in self._declared}
         return frozenset(declared | {name for root in self._roots for name in self._tops(root)})
 
+    @property
+    def roots(self) -> FrozenSet[str]:
+        """Folders that packages may lie in."""
+        return frozenset(self._roots)
+
     def holds(self, module: str) -> bool:
         """Whether `module` (dotted) is one of them: a package or a module, not merely a folder of that name."""
         if module in self._declared:

@@ -1,7 +1,7 @@
-"""Which files of a directory tree are written or replaced while it is watched: what their times do not tell.
+"""Which files of a directory tree are written, replaced or read while it is watched: what their times do not tell.
 
 Linux's inotify(7). A `touch` sets times as a write does, `cp -p` sets them back, a folder that is moved away and back
-leaves no trace in its files: the kernel's events tell them apart. Writes through memory maps alone are not seen.
+leaves no trace in its files: the kernel's events tell them apart. What goes through memory maps alone is not seen.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import struct
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, Optional, Set
 
-_MODIFY, _ATTRIBUTES, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x4, 0x40, 0x80, 0x100, 0x200
+_ACCESS, _MODIFY, _ATTRIBUTES, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x1, 0x2, 0x4, 0x40, 0x80, 0x100, 0x200
 _ONLY_FOLDERS = 0x01000000
 _OVERFLOW, _IGNORED = 0x4000, 0x8000
 _EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name
 
 
+READ = _ACCESS
 WRITTEN = _MODIFY | _MOVED_FROM | _MOVED_TO | _DELETE
 ANY_CHANGE = WRITTEN | _CREATE | _ATTRIBUTES
 
@@ -39,7 +40,7 @@ class FileWatch:
             self.close()
 
     def take(self) -> Optional[Set[str]]:
-        """The files and folders that were written, moved or removed since it was last asked; None if not known."""
+        """The files and folders that events told of since it was last asked; None if not known."""
         if self._fd < 0:
             return None
         try:

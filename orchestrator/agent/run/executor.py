@@ -156,7 +156,9 @@ class Executor:
         except OSError as e:  # the disk is full, say
             raise CannotStart(f"{_NO_PLACE}{disk.told(e, self._places.run_dir)}") from e
         limits = stage["limits"]
-        self._ground(stage).workspace.begin()
+        ground = self._ground(stage)
+        ground.workspace.begin()
+        ground.pointers.begin()
         self._journal.append(
             StageStarted(
                 event="stage_started",
@@ -217,6 +219,7 @@ class Executor:
     def _collect(self, stage: Stage, command: Command, existed: Mapping[str, bool], record: StageRecord) -> None:
         """The facts after the stage: its files, the tree, the environment, the modules, the journal."""
         ground = self._ground(stage)
+        pointers = ground.pointers.read()  # before the agent itself reads some
         folder, own_tree = self._places.stage(stage["name"]), ground.places.tree
         problems = {a["path"]: self._artifacts.deliver(a, stage["name"], own_tree) for a in _artifacts(stage)}
         record["artifacts"] = [
@@ -276,7 +279,7 @@ class Executor:
         files = (said for file, said in (*foreign, *left) if not is_allowed(file, stage["expect"]))
         launched = sum(executed["launches"] for executed in record["executed"].values())
         aside = [_ONLY_ASIDE] if launched and seen.launched_aside == launched else []
-        record["doubts"] = [*aside, *seen.doubts, *lost.doubts, *figures.doubts, *unread, *files]
+        record["doubts"] = [*aside, *seen.doubts, *lost.doubts, *figures.doubts, *unread, *pointers, *files]
         self._note_tree(stage, record)
         record["environment_ok"] = ground.installed.is_same()
         record["journal_ok"] = self._journal.intact()

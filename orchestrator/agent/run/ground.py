@@ -7,6 +7,7 @@ import os
 from typing import Iterator, List
 
 from orchestrator.agent.env.interpreter import Installed, Interpreter
+from orchestrator.agent.evidence.pointers import Pointers
 from orchestrator.agent.evidence.provenance import Origins
 from orchestrator.agent.evidence.unread_variables import Variables
 from orchestrator.agent.evidence.workspace import Workspace
@@ -35,6 +36,7 @@ class Ground:
         self.manifest = manifest
         self.installed = Installed(interpreter, fingerprint)
         self.workspace = Workspace(plan, places, manifest)
+        self.pointers = Pointers(places.tree, places.pristine(plan["tree"]), manifest)
         self.injection = Injection(places, interpreter)
         cache = places.cache(cache_key(plan["tree"], fingerprint))
         self.origins = Origins(places, interpreter, manifest, cache, tree.without_files(plan["submodules"]))

@@ -87,7 +87,7 @@ def _obstacles(
         filled = path.replace("{artifacts}", str(places.artifacts))
         if not os.path.lexists(places.tree / filled):
             yield f"{path} is not in the commit" if filled == path else f"{path} is not there"
-        elif _is_lfs_pointer(places.tree / filled):
+        elif lfs.lies_at(places.tree / filled):
             yield f"{path} is a Git LFS pointer: the commit does not hold the file that it stands for"
     yield _wrong_python(stage["argv"][0], interpreter)
     yield _missing_program(argv[0], env, command.cwd)
@@ -95,14 +95,6 @@ def _obstacles(
     module = module_of(argv)
     if module:
         yield _missing_module(module, env, interpreter, command.cwd)
-
-
-def _is_lfs_pointer(path: Path) -> bool:
-    try:
-        with path.open("rb") as f:
-            return lfs.is_pointer(f)
-    except OSError:  # a directory, say
-        return False
 
 
 def _wrong_python(program: str, interpreter: Interpreter) -> str | None:

@@ -78,7 +78,10 @@ TAKES = (
     "import time\nclass M:\n    def __matmul__(self, other): return other\ndef took(fn):\n    t = time.perf_counter()\n"
 )
 TAKEN = "    return time.perf_counter() - t\nfor n in (1, 2): print(f'{took(lambda: 2 * n) * 1e3:.5f} ms')\n"
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "4" * 64 + "\nsize 12345\n"
 FILES = {
+    ".gitattributes": "*.bin filter=lfs diff=lfs merge=lfs -text\n",
+    "weights.bin": POINTER,
     "forked/conftest.py": FORKS,
     "forked/test_it.py": TESTS,
     "torch/__init__.py": "def compile(f, backend='inductor'):\n    import torch._dynamo\n"
@@ -329,6 +332,11 @@ STAGES = [
     (stage("tolerated", "tolerates.py"), []),
     (stage("found_none", "finds.py"), []),
     (stage("by_words", "by_words.py"), []),
+    (
+        stage("read_pointer", "", run=["sh", "-c", "cksum weights.bin"]),
+        ["it read weights.bin, a Git LFS pointer: the commit does not hold the file that it stands for"],
+    ),
+    (stage("looked_for_pointer", "", run=["sh", "-c", "ls -l weights.bin"]), []),
     (stage("told_shell", "by_library.py", "bash", "fails.sh"), ["bash fails.sh returned 4, and webbrowser went on"]),
 ]
 """Each with the doubts that are said of it."""
@@ -346,7 +354,7 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 40 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 41 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )
 

@@ -29,27 +29,40 @@ class Marking:
         self._tree = config.one("tree") + os.sep
         self._names = config.all("name")
         self._kept_in = config.all("marked")
+        self._installed = config.all("installed")
+        self._roots = config.all("root")
         self._helping: Any = None
         self.facts: dict[str, Facts] = {}
         self.after_import: dict[str, Callable[[Any], None]] = {"_pytest.assertion.rewrite": self._watch_rewriting}
 
     def start(self) -> None:
         """Mark the helpers that this process imports, and that pytest does not rewrite; never from Python's own cache.
-        A loader that compiles in its own way (typeguard's, jaxtyping's) keeps to it.
+        What is installed of the tree is the tree's, as it stands there. A loader that compiles in its own way
+        (typeguard's, jaxtyping's) keeps to it.
         """
         from _frozen_importlib_external import SourceFileLoader  # without what `importlib` takes with it
 
         compiles = SourceFileLoader.source_to_code
 
         def marked(loader: Any, name: str) -> CodeType | None:
-            path = loader.path
-            helps = self._is_ours(path) and self.helps(path) and type(loader).source_to_code is compiles
+            path = self.place_in_tree(loader.path)
+            helps = path and self.helps(path) and type(loader).source_to_code is compiles
             return self.marked(path) if helps else None
 
         compile_by(marked)
 
     def _is_ours(self, path: str) -> bool:
         return path.startswith(self._tree)
+
+    def place_in_tree(self, path: str) -> str:
+        """Where a file stands in the tree, if it does: also one that was installed from it, if it says the same."""
+        if self._is_ours(path):
+            return path
+        for site in self._installed:
+            if path.startswith(site + os.sep):
+                written = (os.path.join(root, path[len(site) + 1 :]) for root in self._roots)
+                return next((file for file in written if self.helps(file) and read(file) == read(path)), "")
+        return ""
 
     def helps(self, path: str) -> bool:
         """Whether a file of the tree is named as one of tests, or of what helps them."""

@@ -164,7 +164,21 @@ class Checks:
         owed = self._owed_by(function, code)
         if not owed or not self._traced.isdisjoint(owed):
             return False
-        return ran.isdisjoint(owed) and not self._overridden(code, kind, record)
+        if not ran.isdisjoint(owed) or self._overridden(code, kind, record):
+            return False
+        return not {*owed} <= {*self._owed_by_other_classes(function, code, kind)}
+
+    def _owed_by_other_classes(self, function: Any, code: CodeType, kind: type | None) -> Iterator[str]:
+        """The keys of methods that are called as one which `code` names, and which `kind` has itself or inherits."""
+        from ..marks.facts import names_in
+
+        values = getattr(function, "__globals__", {})
+        for name in names_in(code):
+            own = [vars(base)[name] for base in getattr(kind, "__mro__", ()) if name in vars(base)]
+            if own:
+                meant = (code_behind(getattr(each, "__func__", each)) for each in (*own, values.get(name)))
+                lines = [c.co_firstlineno for c in meant if c is not None and c.co_filename == code.co_filename]
+                yield from self.facts[code.co_filename].owed_by_namesakes(name, lines)
 
     def _tell_unknown(self, path: str) -> None:
         """Tell once of a file of tests of which nobody sees what they check."""

@@ -73,6 +73,10 @@ class Facts:
         """The keys of which one is to be seen when `code` has run: its own, and of the functions that it names."""
         return self._keys_of(code)[1]
 
+    def owed_by_namesakes(self, name: str, but: Collection[int]) -> list[str]:
+        """The same of the functions of this name, those left out that begin at the lines `but`."""
+        return _owed([f for f in self._by_name.get(name, ()) if f.line not in but])
+
     def assertions_of(self, code: CodeType) -> list[str]:
         """The keys of all assertions that stand in `code`, and in the functions that it names."""
         return self._keys_of(code)[2]
@@ -93,9 +97,12 @@ class Facts:
             named = [] if own is None else [own]
             for name in self._by_name.keys() & names_in(code):
                 named += self._by_name[name]
-            owed = [key for f in named if f.owes for key in (f.key, *f.assertions)]
-            known = self._of[id(code)] = code, owed, [key for f in named for key in f.assertions]
+            known = self._of[id(code)] = code, _owed(named), [key for f in named for key in f.assertions]
         return known
+
+
+def _owed(functions: list[Function]) -> list[str]:
+    return [key for f in functions if f.owes for key in (f.key, *f.assertions)]
 
 
 def names_in(code: CodeType) -> set[str]:

@@ -364,8 +364,12 @@ class _Reader:
             name = next((k.value for k in getattr(decorator, "keywords", ()) if k.arg == "name"), None)
             return name is None and node.name not in self._fixtures.used and not self._is_named(node.name)
         arguments = [a.arg for a in (*getattr(node.args, "posonlyargs", ()), *node.args.args)]
-        asked = arguments[: len(arguments) - len(node.args.defaults)][is_method:]
-        return bool(decorators) or all(name in self._fixtures.all or self._is_own_fixture(name) for name in asked)
+        kinds = [name_of(decorator) for decorator in node.decorator_list]  # of methods: they give nothing
+        has_self = is_method and "staticmethod" not in kinds
+        asked = arguments[: len(arguments) - len(node.args.defaults)][has_self:]
+        return not {*kinds} <= {"classmethod", "staticmethod"} or all(
+            name in self._fixtures.all or self._is_own_fixture(name) for name in asked
+        )
 
     def _is_own_fixture(self, name: str) -> bool:
         """Whether the file itself makes it, which nobody has asked if the file was not collected."""

@@ -110,3 +110,17 @@ def test_a_file_that_warns_does_so_in_each_session(tmp_path: Path, file: Path) -
     for _ in range(3):
         with pytest.warns(SyntaxWarning, match="assertion is always true"):
             assert session(tmp_path).marked(str(file)) is not None
+
+
+def test_what_is_installed_of_a_helper_is_the_trees(tmp_path: Path, file: Path) -> None:
+    written, site = tmp_path / "tree" / "src" / "pkg" / "tests" / "same.py", tmp_path / "site"
+    copies = {site / "pkg" / "tests" / "same.py": SOURCE, site / "pkg" / "tests" / "other.py": SOURCE}
+    for path, source in {written: SOURCE, written.with_name("other.py"): "", **copies}.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+    tree = str(tmp_path / "tree")
+    told = {"tree": tree, "name": "pkg", "installed": str(site), "root": [tree, f"{tree}/src"]}
+    marking = Marking(Config(config_text(told)))
+    assert marking.place_in_tree(str(written)) == str(written)
+    assert [marking.place_in_tree(str(copy)) for copy in copies] == [str(written), ""]
+    assert marking.place_in_tree(str(site / "pkg" / "core.py")) == ""

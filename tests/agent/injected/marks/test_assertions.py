@@ -55,6 +55,25 @@ def loaded(checks: Checks, source: str) -> Callable[[], Any]:
     return test
 
 
+class Base:
+    def call(self) -> None: ...
+
+
+@pytest.mark.parametrize(("kind", "idle"), [(None, True), (Base, False)])
+def test_a_method_of_another_class_owes_nothing(checks: Checks, kind: type | None, idle: bool) -> None:
+    """`kind` is the class of the test, with what `self.call` means there."""
+    source = """
+        class Other:
+            def call(self):
+                assert self
+        def test(self=type("It", (), {"call": lambda self: None})()):
+            self.call()
+    """
+    test = loaded(checks, source)
+    test()
+    assert ("idle" in checks.found(test.__code__, lambda: (test, kind))) is idle
+
+
 def is_idle(checks: Checks, test: Callable[[], Any]) -> bool:
     test()
     return "idle" in checks.found(test.__code__, lambda: (test, None))
