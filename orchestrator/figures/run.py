@@ -15,7 +15,7 @@ from orchestrator.figures.model import Clocks, Context, Figure, Figures, Identit
 from orchestrator.figures.samples import flags_of
 from orchestrator.shared import telemetry
 from orchestrator.shared.files import Refused, open_inside
-from orchestrator.shared.plan import Plan, Stage, commits_of
+from orchestrator.shared.plan import Plan, Stage, artifacts_of, commits_of
 from orchestrator.verdict.artifacts.asked import kind_of
 from orchestrator.verdict.artifacts.kind import Bad
 from orchestrator.verdict.artifacts.reading import FLAGS, Reading
@@ -40,7 +40,7 @@ def of_run(directory: Path, plan: Plan, statuses: Mapping[str, Status]) -> Figur
 def _of_stage(directory: Path, plan: Plan, stage: Stage, clocks: Mapping[str, Clocks]) -> Iterator[Figure]:
     throttled = stage["name"] in clocks and clocks[stage["name"]].throttled > _THROTTLED
     commit = commits_of(plan)[stage.get("beside", "")]["commit"]
-    for asked in stage["expect"].get("artifacts") or ():
+    for asked in artifacts_of(stage):
         own = asked["path"][len(stage["folder"]) + 1 :] if "folder" in stage else asked["path"]
         name = own.replace(commit, "{commit}").replace(commit[:7], "{commit7}")
         for reading in _read(directory, asked):

@@ -14,7 +14,7 @@ from orchestrator.plan.absent import Tree, in_tree
 from orchestrator.plan.blocks import SIDES, Side, trials
 from orchestrator.plan.plan import with_id
 from orchestrator.shared.globs import matcher
-from orchestrator.shared.plan import STAGE_NAME, Beside, Comparison, Plan, Stage
+from orchestrator.shared.plan import STAGE_NAME, Beside, Comparison, Plan, Stage, artifacts_of
 from orchestrator.verdict.artifacts.asked import has_figures
 
 # The plan's own commit is A; the control is A once more, in a tree of its own.
@@ -152,7 +152,7 @@ def _makes_in_tree(stage: RunbookStage) -> bool:
 
 
 def _builds(stage: Stage) -> bool:
-    sources = (str(asked.get("from") or "") for asked in stage["expect"].get("artifacts", ()))
+    sources = (str(asked.get("from") or "") for asked in artifacts_of(stage))
     return bool(stage["builds"]) or any(source.startswith(_FROM_TREE) for source in sources)
 
 

@@ -23,6 +23,7 @@ from orchestrator.files import is_regular, on_this_disk, remember_sha256, sha256
 from orchestrator.pod.client import Agent
 from orchestrator.shared.events import Event
 from orchestrator.shared.files import stays_away, walk
+from orchestrator.shared.plan import artifacts_of
 from orchestrator.store.run_directory import RunDirectory
 from orchestrator.text import count, plain, size
 
@@ -96,7 +97,7 @@ class Downloader:
     @classmethod
     def of(cls, run: RunDirectory, quota: Quota, came: Callable[[], None]) -> Downloader:
         """Of a run with its plan here."""
-        asked = (artifact for stage in run.plan()["stages"] for artifact in stage["expect"].get("artifacts") or ())
+        asked = (artifact for stage in run.plan()["stages"] for artifact in artifacts_of(stage))
         return cls(run.path, {f"artifacts/{artifact['path']}" for artifact in asked}, quota, came)
 
     @property

@@ -18,7 +18,7 @@ from orchestrator.results.summary import Course, summary, told_of_command, told_
 from orchestrator.shared import journal, stage_record
 from orchestrator.shared.answers import RunState
 from orchestrator.shared.events import Event
-from orchestrator.shared.plan import Plan, Stage, has_no_verdict, is_command, with_sabotage
+from orchestrator.shared.plan import Plan, Stage, artifacts_of, has_no_verdict, is_command, with_sabotage
 from orchestrator.shared.stage_record import Evidence
 from orchestrator.text import number, plain
 from orchestrator.told import values
@@ -186,7 +186,7 @@ def _judge_stage(
     changed: Set[str],
 ) -> StageResult:
     """`left` are files that are too much for the laptop, `changed` those that a later stage has changed."""
-    owed = {f"artifacts/{artifact['path']}" for artifact in stage["expect"].get("artifacts") or ()}
+    owed = {f"artifacts/{artifact['path']}" for artifact in artifacts_of(stage)}
     spare = (left | changed) - owed
     at_home = replace(run, not_as_recorded=lambda evidence: _not_as_recorded(evidence, run.directory, spare))
     judgement = judge_stage(at_home, stage, told, statuses)

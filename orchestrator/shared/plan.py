@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Any, Dict, List, Literal, Mapping, Optional, TypedDict, cast
+from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, TypedDict, cast
 
 from orchestrator.shared import strict_json
 from orchestrator.shared.failure import Failure
@@ -305,6 +305,11 @@ def is_command(plan: Mapping[str, Any]) -> bool:
 def has_no_verdict(plan: Mapping[str, Any]) -> bool:
     """Whether nobody judges it as a whole: a command, or a comparison."""
     return is_command(plan) or "comparison" in plan
+
+
+def artifacts_of(stage: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The artifacts that a stage owes."""
+    return stage["expect"].get("artifacts") or ()
 
 
 def commits_of(plan: Plan) -> Dict[str, Plan]:

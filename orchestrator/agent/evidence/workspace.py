@@ -18,7 +18,7 @@ from orchestrator.agent.layout import Layout
 from orchestrator.shared import tree
 from orchestrator.shared.files import Identity, folders_of, identity, walk
 from orchestrator.shared.globs import matcher
-from orchestrator.shared.plan import Plan, Stage
+from orchestrator.shared.plan import Plan, Stage, artifacts_of
 from orchestrator.shared.stage_record import Built, Left
 from orchestrator.shared.text import plain
 
@@ -207,7 +207,7 @@ class Workspace:
         is_kept: Callable[[str], bool],
     ) -> List[str]:
         """What later stages get: regular files and links, as many as there is room for."""
-        owed = {str(a.get("from") or "") for a in stage["expect"].get("artifacts") or ()}
+        owed = {str(a.get("from") or "") for a in artifacts_of(stage)}
         matches = matcher(stage.get("builds") or ())
         if "trial" in stage or (not stage.get("builds") and not any(name.startswith("tree:") for name in owed)):
             return []

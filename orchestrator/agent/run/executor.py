@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import shutil
 from pathlib import Path
-from typing import Any, ContextManager, Dict, Mapping, Optional, Sequence
+from typing import Any, ContextManager, Dict, Mapping, Optional
 
-from orchestrator.agent.evidence import exit_codes
 from orchestrator.agent.evidence.borrowed import Sources
 from orchestrator.agent.evidence.collect import Artifacts, describe_files, in_lines
-from orchestrator.agent.evidence.earlier_runs import left_by_others
-from orchestrator.agent.evidence.escaped import escaped
-from orchestrator.agent.evidence.measuring import Measuring
-from orchestrator.agent.evidence.observed import read_observed
-from orchestrator.agent.evidence.programs import Where
-from orchestrator.agent.evidence.secret_files import redact_logs, take_away
 from orchestrator.agent.host import gpu, telemetry
 from orchestrator.agent.host.cuda_watch import CudaWatch
 from orchestrator.agent.host.gpu_use import EXCLUSIVE, use_by_others
@@ -25,6 +17,7 @@ from orchestrator.agent.host.inherited import inherited
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.run import prepare
 from orchestrator.agent.run.command import seen_by
+from orchestrator.agent.run.findings import MOST_NAMED, Findings
 from orchestrator.agent.run.ground import Ground
 from orchestrator.agent.run.live_failures import LiveFailures
 from orchestrator.agent.run.logs import Log
@@ -35,18 +28,13 @@ from orchestrator.agent.run.supervise import CannotStart, Command, Ending, Limit
 from orchestrator.shared import disk
 from orchestrator.shared.events import Output, StageEnded, StageFiles, StageStarted, Tested
 from orchestrator.shared.failure import Failure
-from orchestrator.shared.files import walk
 from orchestrator.shared.journal import Journal
-from orchestrator.shared.plan import Plan, Stage, commits_of, with_sabotage
-from orchestrator.shared.pythons import is_python
+from orchestrator.shared.plan import Plan, Stage, artifacts_of, commits_of, with_sabotage
 from orchestrator.shared.stage_record import StageRecord, blank
 from orchestrator.verdict import routes, rules
 from orchestrator.verdict.case import Run
-from orchestrator.verdict.integrity import is_allowed
 from orchestrator.verdict.status import Status
 
-_MOST_NAMED = 100
-_ONLY_ASIDE = "its kernels were launched by fixtures alone, which hand its tests nothing of them"
 _NO_PLACE = "the pod has no place for the stage: "
 
 
@@ -95,11 +83,14 @@ class Executor:
         )
         if record["blocked"] is None:
             try:
-                existed = self._artifacts.begin(_artifacts(stage), ground.places.tree)
+                existed = self._artifacts.begin(artifacts_of(stage), ground.places.tree)
                 self._note_ending(record, self._run_command(stage, command))
                 if record["gpu"]:
                     record["gpu"]["disturbed"] = use_by_others(seen_by(command)).by
-                self._collect(stage, command, existed, record)
+                findings = Findings(
+                    self._places, self._artifacts, self._journal, self._secrets, ground, stage, command, record
+                )
+                findings.note(existed)
                 self._run_sabotage(stage, tmp, record)
             except CannotStart as e:
                 record["blocked"] = str(e)
@@ -201,7 +192,7 @@ class Executor:
             folder.mkdir(parents=True, exist_ok=True)
         ground.injection.forget()
         config = ground.origins.of(seen_by(command), command.cwd).config
-        owed = [a["path"] for a in _artifacts(stage)]
+        owed = [a["path"] for a in artifacts_of(stage)]
         ground.injection.tell(stage["name"], {**config, "owed": owed})
 
     def _tell_output(self, stage: str, stream: str, elapsed: float, log: Log, tests: Optional[Tested]) -> None:
@@ -216,95 +207,6 @@ class Executor:
         )
         self._journal.append(told)
 
-    def _collect(self, stage: Stage, command: Command, existed: Mapping[str, bool], record: StageRecord) -> None:
-        """The facts after the stage: its files, the tree, the environment, the modules, the journal."""
-        ground = self._ground(stage)
-        pointers = ground.pointers.read()  # before the agent itself reads some
-        folder, own_tree = self._places.stage(stage["name"]), ground.places.tree
-        problems = {a["path"]: self._artifacts.deliver(a, stage["name"], own_tree) for a in _artifacts(stage)}
-        record["artifacts"] = [
-            {"path": path, "existed_before": existed[path], "problem": problem} for path, problem in problems.items()
-        ]
-        delivered = [a for a in _artifacts(stage) if problems[a["path"]] is None]
-        record["older"] = self._artifacts.older(delivered, own_tree)
-        record["equal_to_committed"] = self._artifacts.equal_to_committed(delivered)
-        fresh, record["overwritten"] = self._artifacts.made()
-        removed = self._without_secrets(stage, folder, [*fresh, *record["overwritten"]], record)
-        fresh = [name for name in fresh if name not in removed]
-        told = (name for name, _ in walk(folder) if not name.startswith(f"{prepare.PYTEST_CACHE}/"))
-        names = sorted(f"stages/{stage['name']}/{name}" for name in told)
-        record["files"], refused = describe_files(
-            self._places.run_dir, [*names, *(f"artifacts/{name}" for name in fresh)]
-        )
-        record["refused"] += refused
-        seen = read_observed(folder)
-        owes_a_guard = stage["pytest"] or is_python(command.argv[0])
-        record["guarded"] = bool(seen.guarded) if owes_a_guard else seen.guarded
-        record["executed"] = seen.execution.executed
-        seen_outside = command.cuda_watch is not None and command.cuda_watch.seen
-        record["used_cuda"] = seen.execution.whole.on_cuda or seen_outside
-        origins = ground.origins.of(seen_by(command), command.cwd)
-        record["foreign_modules"] = origins.foreign_modules(seen.origins)
-        if not stage["pytest"]:
-            record["escaped"] = escaped(ground.places, stage["name"], record["seconds"], ground.manifest)
-        record["unseen_sessions"] = list(seen.unseen_sessions.values())
-        where = Where(own_tree, command.cwd, (str(ground.injection.venv.bin), *ground.interpreter.bins))
-        processes = seen.processes
-        if stage["pytest"]:
-            processes = processes.first(os.getpid(), " ".join(stage["argv"]))
-        ran = exit_codes.Command(stage["argv"], record["exit_code"])
-        lost = exit_codes.read(folder, ran, where, seen.children, processes)
-        record["idle_programs"], record["inert_programs"] = list(seen.idle), [*seen.inert, *lost.inert]
-        scripts = [file for file in lost.files if self._artifacts.is_from_before(Path(os.path.normpath(file)))]
-        record["elsewhere"] = origins.elsewhere(seen.origins, scripts)
-        record["lost_exit_codes"], record["unseen_exit_codes"] = lost.lost, lost.unseen
-        measuring = Measuring(
-            seen.has_clock,
-            seen.unwaited,
-            seen.ran_cells,
-            [*lost.others, *seen.measures],
-            [*lost.scripts, " ".join(command.argv)],
-            command.argv,
-            list(seen.read),
-            seen_by(command),
-            command.cwd,
-        )
-        figures = self._artifacts.figures(delivered, measuring)
-        record["borrowed"] = figures.borrowed
-        unread = ground.variables.unread(stage["env"], [*lost.scripts, " ".join(stage["argv"])])
-        used = [("runs", command.argv[0]), *lost.foreign, *(("runs", file) for file in seen.started)]
-        used = [(how, file) for how, file in used if self._artifacts.is_from_before(Path(file))]
-        foreign = origins.foreign_files(used, besides=lost.files)
-        left = left_by_others(seen.read, self._places.run_dir, seen_by(command))
-        files = (said for file, said in (*foreign, *left) if not is_allowed(file, stage["expect"]))
-        launched = sum(executed["launches"] for executed in record["executed"].values())
-        aside = [_ONLY_ASIDE] if launched and seen.launched_aside == launched else []
-        record["doubts"] = [*aside, *seen.doubts, *lost.doubts, *figures.doubts, *unread, *pointers, *files]
-        self._note_tree(stage, record)
-        record["environment_ok"] = ground.installed.is_same()
-        record["journal_ok"] = self._journal.intact()
-
-    def _note_tree(self, stage: Stage, record: StageRecord) -> None:
-        """What the stage did to the tree, which is set in order for the next one."""
-        holding: Dict[str, str] = {}
-        ground = self._ground(stage)
-
-        def is_clean(path: str) -> bool:
-            holding.update(take_away(ground.places.tree, [path], self._secrets.redactor))
-            return path not in holding
-
-        done = ground.workspace.end(stage, is_clean)
-        record["refused"] += [{"path": f"tree/{name}", "reason": why} for name, why in holding.items()]
-        record["left"], record["built"] = done.told_left, done.told_built
-        ground.strays = done.stuck[:_MOST_NAMED]
-        record["tree"] = {
-            "ok": not done.changed,
-            "changed": done.changed[:_MOST_NAMED],
-            "strays": ground.strays,
-            "rewritten": done.rewritten[:_MOST_NAMED],
-            "set_back": done.set_back[:_MOST_NAMED],
-        }
-
     def _run_sabotage(self, stage: Stage, tmp: Path, record: StageRecord) -> None:
         """Of a stage that passed by all else, see whether its tests notice wrong code."""
         sabotage = self._sabotage[stage.get("beside", "")]
@@ -316,16 +218,6 @@ class Executor:
             sabotage.run(stage, tmp, record)
             record["files"] += describe_files(self._places.run_dir, kept_output(self._places, stage["name"], record))[0]
 
-    def _without_secrets(self, stage: Stage, folder: Path, made: Sequence[str], record: StageRecord) -> Dict[str, str]:
-        """Redact the stage's own files, take away what of `made` holds a secret value: why, by artifact."""
-        redactor = self._secrets.redactor
-        record["redacted"].update(redact_logs(folder, redactor))
-        removed = self._artifacts.take_away(made, redactor)
-        for artifact in record["artifacts"]:
-            artifact["problem"] = removed.get(artifact["path"], artifact["problem"])
-        record["refused"] += [{"path": f"artifacts/{name}", "reason": why} for name, why in removed.items()]
-        return removed
-
     @staticmethod
     def _note_ending(record: StageRecord, ending: Ending) -> None:
         record["started"] = True
@@ -336,8 +228,8 @@ class Executor:
         record["leftovers"] = ending.leftovers
 
     def _record(self, stage: Stage, record: StageRecord) -> None:
-        record["overwritten"] = record["overwritten"][:_MOST_NAMED]  # a journal line has an end, however many there are
-        record["leftovers"] = record["leftovers"][:_MOST_NAMED]
+        record["overwritten"] = record["overwritten"][:MOST_NAMED]  # a journal line has an end, however many there are
+        record["leftovers"] = record["leftovers"][:MOST_NAMED]
         judgement = rules.judge_stage(self._run, stage, record, self._statuses)
         self._statuses[stage["name"]] = judgement.status
         *ahead, files = in_lines(record["files"])
@@ -354,7 +246,3 @@ def _sources(plan: Plan, places: Layout, grounds: Mapping[str, Ground]) -> Sourc
     commits = commits_of(plan)
     trees = {places.pristine(of["tree"]): grounds[name].manifest for name, of in commits.items()}
     return Sources(places.run_dir, trees, [of["commit"] for of in commits.values()])
-
-
-def _artifacts(stage: Stage) -> Sequence[Mapping[str, Any]]:
-    return stage["expect"].get("artifacts") or ()
