@@ -158,6 +158,10 @@ FILES = {
     "def test_a(): assert launch(-2) == 2\ndef test_b(): assert abs(-2) == 2\n",
     "kept_in_class/test_it.py": f"{LAUNCHES}class TestA:\n    @pytest.fixture(autouse=True)\n"
     "    def out(self): self.out = launch(-9)\n    def test_a(self): assert self.out == 9\n",
+    "kept_in_module/test_it.py": f"{LAUNCHES}@pytest.fixture(autouse=True, scope='module')\ndef out():\n"
+    "    global OUT\n    OUT = launch(-9)\ndef test_a(): assert OUT == 9\n",
+    "measured/test_it.py": f"{LAUNCHES}@pytest.fixture\ndef error(): return abs(launch(-9) - 9.0)\n"
+    "def test_a(error): assert error < 1e-3\n",
     "timed.py": TIMED,
     "sleeps.py": "import time\nfor n in (1, 2):\n    t = time.perf_counter()\n    time.sleep(n * 0.01)\n"
     "    print(f'{(time.perf_counter() - t) * 1e3:.5f} ms')\n",
@@ -249,7 +253,7 @@ STAGES = [
     ),
     *(
         (stage(name, "-m", "pytest", name, expect={"tests": {"min_passed": 1}}), [])
-        for name in ("handed", "warm", "kept_in_class")
+        for name in ("handed", "warm", "kept_in_class", "kept_in_module", "measured")
     ),
     (
         stage("passed_over", "passes_over.py", "--n", "1", "--m=2"),
