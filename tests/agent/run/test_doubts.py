@@ -371,7 +371,9 @@ def test_what_comes_from_elsewhere_is_said(tmp_path: Path) -> None:
     (pod / "sets.sh").write_text('export SIZE=8\n[ -n "$SIZE" ] || return\nNAME=x\n')
     (pod / "tool").write_bytes(Path("/bin/echo").read_bytes())
     (pod / "tool").chmod(0o755)
-    for name in (".tool", "etc/profile.d"):
+    for name in ("conda/bin", "conda/lib"):
+        (pod / name).mkdir(parents=True)
+    for name in (".tool", "etc/profile.d", "conda/env"):
         (pod / name).mkdir(parents=True)
         (pod / name / "helps.sh").write_text((pod / "helps.sh").read_text())
     for file in pod.rglob("*"):
@@ -379,7 +381,7 @@ def test_what_comes_from_elsewhere_is_said(tmp_path: Path) -> None:
     lines = {
         "read_in": f". {pod}/helps.sh; compute",
         "set_only": f". {pod}/sets.sh; expr $SIZE + 1",
-        "of_a_tool": f". {pod}/.tool/helps.sh; . {pod}/etc/profile.d/helps.sh; compute",
+        "of_a_tool": f". {pod}/.tool/helps.sh; . {pod}/etc/profile.d/helps.sh; . {pod}/conda/env/helps.sh; compute",
         "its_own": "echo 'compute() { expr 6 \\* 7; }' > ../own.sh; . ../own.sh; compute",
         "ran": f"T={pod}; $T/tool 9",
         "found": f"PATH={pod}:$PATH; tool 9",
