@@ -11,6 +11,7 @@ from typing import Iterable, Iterator, Mapping, Tuple
 from orchestrator.shared.text import plain
 
 _CACHES = ("CACHE", "_HOME")  # in the names of variables: what is below their folders is a tool's own
+_SYSTEM = ("/run/", "/var/cache/", "/var/lib/", "/var/log/", "/var/run/")  # beside what no stage's report names
 
 
 def left_by_others(read: Iterable[str], run_dir: Path, env: Mapping[str, str]) -> Iterator[Tuple[str, str]]:
@@ -18,11 +19,12 @@ def left_by_others(read: Iterable[str], run_dir: Path, env: Mapping[str, str]) -
     that tools keep for themselves, in hidden folders and named caches.
     """
     runs = list(_others(run_dir))
-    caches = tuple(f"{value}/" for name, value in env.items() if any(part in name for part in _CACHES))
+    folders = (value.rstrip("/") for name, value in env.items() if any(part in name for part in _CACHES))
+    kept = (*(f"{folder}/" for folder in folders if folder), *_SYSTEM)
     for file in read if runs else ():
         changed = _changed(file)
         by = next((name for name, begin, end in runs if begin <= changed <= end), None)
-        if by and not (file.startswith(caches) or "/." in file or run_dir.parent.parent in Path(file).parents):
+        if by and not (file.startswith(kept) or "/." in file or run_dir.parent.parent in Path(file).parents):
             yield file, f"it reads {plain(file)}, which the run {plain(by)} has left, and nothing of this one has made"
 
 
@@ -38,5 +40,5 @@ def _others(run_dir: Path) -> Iterator[Tuple[str, int, int]]:
 def _changed(file: str) -> int:
     with contextlib.suppress(OSError, ValueError):
         status = os.stat(file)
-        return status.st_ctime_ns if stat.S_ISREG(status.st_mode) else 0
+        return status.st_ctime_ns if stat.S_ISREG(status.st_mode) and status.st_size else 0  # a lock holds nothing
     return 0

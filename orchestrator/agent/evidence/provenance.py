@@ -424,8 +424,15 @@ def _comes_from(distribution: Path, homes: Homes) -> bool:
 
 
 def _is_installed_program(file: str) -> bool:
-    """Whether it lies with the programs of something that was installed: in `bin`, but the user's own."""
-    return any(p.name in _PROGRAM_FOLDERS and p.parent != Path.home() for p in Path(file).parents)
+    """Whether it lies with the programs of something that was installed: in `bin`, or beside such a folder and one of
+    what they share (`condabin`, `env/vars.sh`); but not the user's own.
+    """
+    return any((p.name in _PROGRAM_FOLDERS and p.parent != Path.home()) or _is_prefix(p) for p in Path(file).parents)
+
+
+def _is_prefix(folder: Path) -> bool:
+    is_own = folder in (Path.home(), Path(folder.anchor))
+    return not is_own and (folder / "bin").is_dir() and any((folder / name).is_dir() for name in ("lib", "share"))
 
 
 def _is_below(path: str, folders: Sequence[str]) -> bool:

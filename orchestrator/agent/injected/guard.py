@@ -47,7 +47,6 @@ class Guard:
         self._around = test_around()  # of a process that a test has started
         self._tests: list[str] = []  # that run in this process, each inside the one before
         self._any_test = False
-        self._launched_before = 0  # the test that is now
         self._launches = Launches(self.notes, self.test)
         self._cuda = CudaWork(self.notes)
         self.checks = Checks(config, self.notes)
@@ -107,7 +106,6 @@ class Guard:
     def begin_test(self, test: str) -> bool:
         """What was counted so far is not the work of `test`, which begins in this process; whether it is in none."""
         is_outermost = self._around is None and not self._tests
-        self._launched_before = self._launches.total
         if not self._tests:
             self._launches.note()
         if not self._any_test:  # what collection has allocated; between tests hardly anything does
@@ -116,13 +114,14 @@ class Guard:
         self._tests.append(test)
         return is_outermost
 
-    def has_set_up(self, hands_nothing: Callable[[], bool]) -> None:
-        """The fixtures of a test are there: kernels that they have launched, and have handed it nothing of, say nothing
-        of what it tests.
-        """
-        launched = self._launches.total - self._launched_before
-        if launched and hands_nothing():
-            self.notes.add(aside=launched)
+    @property
+    def launched(self) -> int:
+        """How many kernels this process has launched."""
+        return self._launches.total
+
+    def note_aside(self, before: int) -> None:
+        """What was launched since `before` hands the tests nothing: it says nothing of what they test."""
+        self.notes.add(aside=self.launched - before)
 
     def note_test(self, test: str) -> None:
         """Write down what was counted as the work of `test`, which has just ended in this process."""

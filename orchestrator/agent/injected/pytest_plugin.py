@@ -20,6 +20,7 @@ import pytest
 
 from .runners import junit
 from .runners.events import Events, file_of_its_own
+from .runners.handed import hands_nothing
 from .runners.parameters import same_cases
 from .runners.reports import CALLED, CHECKS, RAISED, WHY, details_of, failure, skip_reason
 from .runners.why import why
@@ -45,7 +46,6 @@ _COLLECTED = "nsa_pod_collected"
 _ASSERTIONS = "assertions"
 # On each item: the code that was collected, whatever a hook or a fixture puts in its place later.
 _WRITTEN = "nsa_pod_written"
-_PLAIN = (type(None), bool, int, float, str, bytes, Path)
 # Of pluggy's two styles the old one takes twice as long, and before 1.2 there is no other.
 _IS_NEW_STYLE = "wrapper" in inspect.signature(pytest.hookimpl).parameters
 
@@ -213,18 +213,16 @@ def pytest_runtest_protocol(item: pytest.Item) -> Wrapper:
         _guard.note_test(id_)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_call(item: pytest.Item) -> None:
-    _guard.has_set_up(lambda: _is_given_nothing(item))
-
-
-def _is_given_nothing(item: pytest.Item) -> bool:
-    """Whether no fixture has handed a test more than words, numbers and what is pytest's own; what a class, or a module
-    that sets itself up, keeps for its tests is not known.
-    """
-    keeps = getattr(item, "cls", None) is not None or hasattr(getattr(item, "module", None), "setup_module")
-    given = getattr(item, "funcargs", {}).values()
-    return not keeps and all(isinstance(v, _PLAIN) or type(v).__module__.startswith("_pytest.") for v in given)
+@_wrapping(tryfirst=True)
+def pytest_fixture_setup(fixturedef: Any, request: Any) -> Wrapper:
+    before = _guard.launched
+    given = yield
+    if _guard.launched > before:
+        result = fixturedef.cached_result
+        arguments = map(request.getfixturevalue, fixturedef.argnames)
+        if result and result[2] is None and hands_nothing(fixturedef.func, result[0], arguments):
+            _guard.note_aside(before)
+    return given
 
 
 def _forget_variable() -> None:

@@ -25,13 +25,14 @@ def begin(workdir: Path, name: str, *, ended: float) -> Path:
 
 def test_what_another_run_has_left_is_told_and_what_tools_keep_is_not(tmp_path: Path) -> None:
     own = begin(tmp_path / "workdir", "own", ended=60)
-    names = ("golden.npy", ".cache/fonts.json", "models/weights", "workdir/runs/own/made")
+    names = ("golden.npy", ".cache/fonts.json", "models/weights", "hub/data", "workdir/runs/own/made")
     files = [tmp_path / name for name in names]
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("9.0")
-    read = [*map(str, files), str(tmp_path), str(tmp_path / "gone")]
-    variables = {"TORCH_HOME": str(tmp_path / "models")}
+    (tmp_path / "data.lock").touch()
+    read = [*map(str, files), str(tmp_path / "data.lock"), str(tmp_path), str(tmp_path / "gone")]
+    variables = {"TORCH_HOME": str(tmp_path / "models"), "HF_HOME": f"{tmp_path}/hub/", "NO_CACHE": ""}
     assert not list(left_by_others(read, own, variables))
     begin(tmp_path / "workdir", "ended", ended=-30)
     assert not list(left_by_others(read, own, variables))

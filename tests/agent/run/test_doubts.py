@@ -158,6 +158,10 @@ FILES = {
     "def test_a(): assert launch(-2) == 2\ndef test_b(): assert abs(-2) == 2\n",
     "kept_in_class/test_it.py": f"{LAUNCHES}class TestA:\n    @pytest.fixture(autouse=True)\n"
     "    def out(self): self.out = launch(-9)\n    def test_a(self): assert self.out == 9\n",
+    "kept_in_module/test_it.py": f"{LAUNCHES}@pytest.fixture(autouse=True, scope='module')\ndef out():\n"
+    "    global OUT\n    OUT = launch(-9)\ndef test_a(): assert OUT == 9\n",
+    "measured/test_it.py": f"{LAUNCHES}@pytest.fixture\ndef error(): return abs(launch(-9) - 9.0)\n"
+    "def test_a(error): assert error < 1e-3\n",
     "timed.py": TIMED,
     "sleeps.py": "import time\nfor n in (1, 2):\n    t = time.perf_counter()\n    time.sleep(n * 0.01)\n"
     "    print(f'{(time.perf_counter() - t) * 1e3:.5f} ms')\n",
@@ -249,7 +253,7 @@ STAGES = [
     ),
     *(
         (stage(name, "-m", "pytest", name, expect={"tests": {"min_passed": 1}}), [])
-        for name in ("handed", "warm", "kept_in_class")
+        for name in ("handed", "warm", "kept_in_class", "kept_in_module", "measured")
     ),
     (
         stage("passed_over", "passes_over.py", "--n", "1", "--m=2"),
@@ -367,7 +371,9 @@ def test_what_comes_from_elsewhere_is_said(tmp_path: Path) -> None:
     (pod / "sets.sh").write_text('export SIZE=8\n[ -n "$SIZE" ] || return\nNAME=x\n')
     (pod / "tool").write_bytes(Path("/bin/echo").read_bytes())
     (pod / "tool").chmod(0o755)
-    for name in (".tool", "etc/profile.d"):
+    for name in ("conda/bin", "conda/lib"):
+        (pod / name).mkdir(parents=True)
+    for name in (".tool", "etc/profile.d", "conda/env"):
         (pod / name).mkdir(parents=True)
         (pod / name / "helps.sh").write_text((pod / "helps.sh").read_text())
     for file in pod.rglob("*"):
@@ -375,7 +381,7 @@ def test_what_comes_from_elsewhere_is_said(tmp_path: Path) -> None:
     lines = {
         "read_in": f". {pod}/helps.sh; compute",
         "set_only": f". {pod}/sets.sh; expr $SIZE + 1",
-        "of_a_tool": f". {pod}/.tool/helps.sh; . {pod}/etc/profile.d/helps.sh; compute",
+        "of_a_tool": f". {pod}/.tool/helps.sh; . {pod}/etc/profile.d/helps.sh; . {pod}/conda/env/helps.sh; compute",
         "its_own": "echo 'compute() { expr 6 \\* 7; }' > ../own.sh; . ../own.sh; compute",
         "ran": f"T={pod}; $T/tool 9",
         "found": f"PATH={pod}:$PATH; tool 9",

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from .records import Checks
 
+    Size = tuple[float, bool]
+
 _WATCHED = {
     "torch.testing": ("assert_close", "assert_allclose"),
     "numpy.testing": (
@@ -27,6 +29,7 @@ _OTHERS = {"numpy.testing": ("assert_array_less",)}
 """Whose arguments are not looked at."""
 _INFINITE = float("inf")
 _MOST_ELEMENTS = 1 << 22
+_BEYOND_DATA = 1e18  # of a difference of numbers: hardly meant for seconds, sizes or counts
 _WITHOUT_LIMIT = "the tolerance is infinite"
 
 
@@ -123,24 +126,32 @@ def why_vacuous(*operands: Any, **options: Any) -> str | None:
 def why_wide(left: Any, right: Any, limit: Any) -> str | None:
     """The same of two arrays whose difference was within a limit."""
     arrays = all(getattr(side, "shape", ()) for side in (left, right))
-    if isinstance(limit, (int, float)) and (arrays or limit == _INFINITE):
+    if isinstance(limit, (int, float)) and (arrays or limit >= _BEYOND_DATA):
         return why_vacuous(left, right, atol=limit)
     return None
 
 
-def size_of(value: Any) -> float | None:
-    """Of an array the size of its largest element; None of anything else, and of what takes long to look at."""
+def size_of(value: Any) -> Size | None:
+    """Of an array's largest element, or of a number, and whether it is an array; None of anything else, and of what
+    takes long to look at.
+    """
     try:
-        return _greatest(value) if value.shape and 0 < math.prod(value.shape) <= _MOST_ELEMENTS else None
+        if isinstance(value, (int, float)) or value.shape == ():
+            return (float(abs(value)), False)
+        return (_greatest(value), True) if 0 < math.prod(value.shape) <= _MOST_ELEMENTS else None
     except Exception:  # of what it is: the test is not to see it
         return None
 
 
-def why_far(sizes: tuple[float | None, ...], limit: Any) -> str | None:
-    """The same as `why_wide` of two arrays of which only the sizes are known."""
-    if len(sizes) == 2 and None not in sizes and isinstance(limit, (int, float)):
-        return _WITHOUT_LIMIT if limit == _INFINITE else _looser_than(sizes, None, limit)  # type: ignore[arg-type]
-    return None
+def why_far(sizes: tuple[Size | None, ...], limit: Any) -> str | None:
+    """The same as `why_wide` of two things of which only the sizes are known."""
+    known = [size for size in sizes if size]
+    if len(known) < 2 or not isinstance(limit, (int, float)):
+        return None
+    if limit == _INFINITE:
+        return _WITHOUT_LIMIT
+    is_meant = limit < _BEYOND_DATA and not all(of_array for _, of_array in known)
+    return None if is_meant else _looser_than((known[0][0], known[1][0]), None, limit)
 
 
 def why_loose(left: Any, right: Any, rtol: Any = None, atol: Any = None, *_: Any, **more: Any) -> str | None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from ..marks.callees import Spec
     from ..stage import Config, Notes
+    from .comparisons import Size
     from .pending import Pending
 else:  # as in `stand_ins`
     FunctionType, ModuleType = type(lambda: None), type(sys)
@@ -41,7 +42,7 @@ class Record:
         self.vacuous: list[str] = []  # of checks that ran and could not fail, why
         self.none = ""  # why the first is none of what is called a check, or asserted
         self.loose = ""  # why what the next check may be about could not fail
-        self.sizes: dict[str, tuple[float | None, ...]] = {}  # of the sides of a difference, by where it stands
+        self.sizes: dict[str, tuple[Size | None, ...]] = {}  # of the sides of a difference, by where it stands
         self.no_checks: set[str] = set()  # the keys of such
         self.called: dict[Spec, str | None] = {}  # functions of the tree that were called, with what stood for them
         self.dropped: list[str] = []  # comparisons that came out false, and were not asserted

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from .kinds import Bound
 
-_BEYOND_DATA = 1e18
 LIST_OF_TRUTHS = "a list of truths is asserted, which is true whatever they are"
 _DISPLAYS = (ast.Tuple, ast.List, ast.Set)
 _FRESH = (ast.List, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp, ast.Lambda, ast.GeneratorExp)
@@ -276,13 +275,11 @@ class _Truth:
 
     def _within_infinity(self, of: ast.expr, kind: type[ast.cmpop], limit: float) -> bool | None:
         """NaN apart. That something is less than infinite says that it is finite: nothing of whole numbers, nor of a
-        difference, which was to be small. For that a limit that no data comes near is no other.
+        difference, which was to be small.
         """
         within, beyond = ((ast.LtE, ast.Lt), ast.Gt) if limit > 0 else ((ast.GtE, ast.Gt), ast.Lt)
         value = self._kinds.value(of)
         is_difference = isinstance(measured(value), ast.BinOp) and measured(value) is not value
-        if not _is_infinite(limit):
-            return (is_difference and kind in within) or None
         if kind is within[0] or (kind is within[1] and (is_difference or self._kinds.of(of) in (int, bool))):
             return True
         return False if kind is beyond else None
@@ -294,7 +291,7 @@ class _Truth:
             left, limit, kind = right, self._kinds.literal(left), _FLIPPED.get(kind, kind)
         if isinstance(limit, bool) or not isinstance(limit, (int, float)):
             return None
-        if abs(limit) >= _BEYOND_DATA:
+        if _is_infinite(limit):
             return self._within_infinity(left, kind, limit)
         least, most = self._kinds.least(left), self._kinds.most(left)
         is_above, is_below = least is not None and least > limit, most is not None and most < limit

@@ -17,7 +17,7 @@ from ..files import read
 from ..frames import package
 from ..hooks import caller, replace, tell, watch
 from ..source.own_files import own_files
-from .timed import Spans
+from .timed import INSTALLED, STANDARD_LIBRARY, Spans
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
 _OF_TIME = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
 _CLOCKS = [(time, f"{name}{unit}") for name in _OF_TIME for unit in ("", "_ns")] + [(os, "times")]
-_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
-_INSTALLED = ("site-packages", "dist-packages")
-_TIMEIT = _STANDARD_LIBRARY + "timeit.py"
+_TIMEIT = STANDARD_LIBRARY + "timeit.py"
 # They tell of the machine and of the commit, and compile: none of them measures.
 _TELLING = frozenset("git nvidia-smi uname hostname lscpu ldconfig lsb_release gcc g++ cc c++ clang nvcc ptxas".split())
 # Libraries with clocks of their own, and what of Python's own is seen in no module that could be watched.
@@ -87,10 +85,10 @@ class Clocks:
         """Whether code of the stage has called, itself or by a library, what reads a clock; an import has not."""
         while frame is not None:
             file = frame.f_code.co_filename
-            if any(site in file for site in _INSTALLED):
+            if any(site in file for site in INSTALLED):
                 if package(frame) in self._names:
                     return True
-            elif file.startswith((_STANDARD_LIBRARY, "<frozen ")):
+            elif file.startswith((STANDARD_LIBRARY, "<frozen ")):
                 if file != _TIMEIT and frame.f_code.co_name != "time":
                     return False
             elif file != "<timeit-src>":

@@ -1,13 +1,17 @@
 """Whether anything is done between two reads of a clock, by the source of what reads it.
 
 Nothing is what calls nothing there but `sleep` and the like, and calculates nothing: `fn` for `fn()`, a placeholder
-that sleeps, `timeit("pass")`. What is not known here may well be something.
+that sleeps, `timeit("pass")`. What is not known here may well be something: an attribute that is not found without
+running code, say.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import linecache
+import os
+import sys
 from itertools import repeat
 
 from ..source.syntax import called, walked
@@ -20,7 +24,11 @@ if TYPE_CHECKING:
     Place = tuple[str, str, int]  # a function, whichever copy of it
     Read = Callable[[ast.AST], bool]  # whether it calls a clock
 
+INSTALLED = ("site-packages", "dist-packages")
+STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+_UNKNOWN: Any = object()
 _IDLE = ("sleep", "synchronize", "range", "repeat")
+_WORK = (ast.MatMult, ast.Await, ast.Yield, ast.YieldFrom, ast.ListComp, ast.SetComp, ast.DictComp)
 _PLAIN = (ast.expr_context, ast.Name, ast.Constant, ast.Expr, ast.Pass, ast.Assign, ast.Attribute, ast.operator)
 _STATEMENTS = (*_PLAIN, ast.For)
 
@@ -55,7 +63,7 @@ class Spans:
             module = ast.parse(_source(frame))
         except (SyntaxError, ValueError, RecursionError):
             return True
-        nodes = [n for n in walked(module) if begin <= getattr(n, "lineno", 0) <= frame.f_lineno]
+        nodes = [n for n in walked(module) if begin <= _last_line(n) and getattr(n, "lineno", 0) <= frame.f_lineno]
         known = {**frame.f_globals, **frame.f_locals}
         clocks = self._clocks()
 
@@ -77,29 +85,76 @@ def _source(frame: FrameType) -> str:
     return "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
 
 
+def _last_line(node: Any) -> int:
+    """On which it ends; of what holds other statements, on which it begins."""
+    begin = getattr(node, "lineno", 0)
+    is_simple = isinstance(node, ast.stmt) and not hasattr(node, "body")
+    return (getattr(node, "end_lineno", None) or begin) if is_simple else begin
+
+
 def _works(statement: ast.stmt, is_read: Read, known: dict[str, Any]) -> bool:
     """Whether it does something, but for what the statements inside it do."""
-    nodes = list(_own(statement))
+    nodes = list(_own(statement, known))
     if any(map(is_read, nodes)):  # what is made of the time that it is now is done behind that
-        return any(_calls(node) for node in nodes if not any(map(is_read, walked(node))))
+        return any(_calls(n, known) or isinstance(n, _WORK) for n in nodes if not any(map(is_read, walked(n))))
     if isinstance(statement, ast.For) and not (
-        called(statement.iter) in _IDLE or isinstance(known.get(getattr(statement.iter, "id", "")), (range, repeat))
+        _idles(statement.iter, known) or isinstance(_found(statement.iter, known), (range, repeat))
     ):
         return True
-    return any(_calls(node) or not isinstance(node, (*_STATEMENTS, ast.Call)) for node in nodes)
+    return any(_calls(n, known) or not isinstance(n, (*_STATEMENTS, ast.Call)) or _computes(n, known) for n in nodes)
 
 
-def _calls(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and called(node) not in _IDLE
+def _calls(node: ast.AST, known: dict[str, Any]) -> bool:
+    return isinstance(node, ast.Call) and not _idles(node, known)
 
 
-def _own(node: ast.AST) -> Iterator[ast.AST]:
-    """What is in a statement, but for others, and for how long it sleeps, or how often it goes round."""
+def _idles(node: ast.AST, known: dict[str, Any]) -> bool:
+    """Whether it calls one of those that do nothing, and none that the stage's own code has by such a name."""
+    if not isinstance(node, ast.Call) or called(node) not in _IDLE:
+        return False
+    module = sys.modules.get(getattr(_found(node.func, known), "__module__", None) or "")
+    file = getattr(module, "__file__", None) or STANDARD_LIBRARY
+    return file.startswith(STANDARD_LIBRARY) or any(site in file for site in INSTALLED)
+
+
+def _computes(node: ast.AST, known: dict[str, Any]) -> bool:
+    """Whether it is an attribute that may be made by whoever asks for it: a property, or what `__getattr__` gives."""
+    if not isinstance(node, ast.Attribute):
+        return False
+    of_kind = _attribute(type(_found(node.value, known)), node.attr)  # one that is cached lies in front of it
+    return _found(node, known) is _UNKNOWN or (hasattr(type(of_kind), "__get__") and not _is_method(of_kind))
+
+
+def _is_method(found: Any) -> bool:
+    """Or a slot, which is computed no more than one."""
+    from inspect import ismemberdescriptor
+
+    return callable(found) or isinstance(found, (staticmethod, classmethod)) or ismemberdescriptor(found)
+
+
+def _attribute(holder: Any, name: str) -> Any:
+    from inspect import getattr_static
+
+    return getattr_static(holder, name, _UNKNOWN)
+
+
+def _found(node: ast.expr, known: dict[str, Any]) -> Any:
+    """What a name, dotted or not, stands for, without running code for it."""
+    if isinstance(node, ast.Name):
+        return known.get(node.id, getattr(builtins, node.id, _UNKNOWN))
+    holder = _found(node.value, known) if isinstance(node, ast.Attribute) else _UNKNOWN
+    return _UNKNOWN if holder is _UNKNOWN else _attribute(holder, node.attr)  # type: ignore[attr-defined]
+
+
+def _own(node: ast.AST, known: dict[str, Any]) -> Iterator[ast.AST]:
+    """What is in a statement, but for others, for how long it sleeps, or how often it goes round, and by which
+    name it is called.
+    """
     yield node
+    idles = _idles(node, known)
     for inner in ast.iter_child_nodes(node):
-        if isinstance(inner, ast.stmt) or (isinstance(node, ast.Call) and not _calls(node) and _is_number(inner)):
-            continue
-        yield from _own(inner)
+        if not (isinstance(inner, ast.stmt) or (idles and (_is_number(inner) or inner is node.func))):  # type: ignore[attr-defined]
+            yield from _own(inner, known)
 
 
 def _is_number(node: ast.AST) -> bool:

@@ -209,6 +209,7 @@ def test_an_assertion_error_that_is_dropped_is_said(checks: Checks, body: str, l
 
 
 _LOOSE = "the tolerance, 9, is not below the data's own size, 1"
+_FAR = "the tolerance, 1e+30, is not below the data's own size, 3"
 _TRUTHS = "a list of truths is asserted, which is true whatever they are"
 _MISTAKE = "a mistake of the test is taken for the exception expected: {}"
 _COPY = "something is compared with a copy of itself"
@@ -255,6 +256,16 @@ def watch_raises(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
         ("assert abs(three() - three()).max() < 0.1", None),
         ("err = abs(three() * 0 - three() * 0).max()\n    assert err < 1", None),
         ("err = abs(three()[0] - 3)\n    assert err < 9", None),
+        ("assert abs(three() - three() * 2).max() < 1e30", _FAR),
+        ("assert abs(three()[0] - len('abc')) < 1e30", _FAR),
+        ("a, b = 3.0, 4\n    assert abs(b - a) < 1e30", _FAR),
+        ("assert abs(float('3e35') - three()[0] * 1e35) < 1e33", None),
+        ("a, b = 2 ** 90, 2 ** 90 + 1\n    assert abs(a - b) < 2 ** 80", None),
+        ("limit = 2 ** 80\n    assert abs(2 ** 90 - int(three()[0])) < limit * 2 ** 20", None),
+        ("from datetime import date\n    day = date.today()\n    assert not abs(day - day) > day - date.min", None),
+        ("from fractions import Fraction\n    x = Fraction(1, 3)\n    assert abs(x - Fraction(1, 4)) < 1", None),
+        ("assert abs(three() * 1j - three() * 1.5j).max() < 2.9", None),
+        ("most = {'float32': 1e-3}\n    assert abs(three() - three()).max() < most[str('float32')]", None),
         ("assert np.allclose(three(), three() * 2, rtol=1)", "the tolerance, 3, is not below the data's own size, 3"),
         ("assert np.allclose(three(), three() * 2, atol=9)", "the tolerance, 9, is not below the data's own size, 3"),
         ("same = np.allclose(three(), impl(), atol=9)\n    assert same", _LOOSE.replace("1", "3")),

@@ -1,0 +1,109 @@
+"""Whether anything is done between two reads of a clock."""
+
+from __future__ import annotations
+
+import sys
+import timeit
+from pathlib import Path
+from types import FrameType, ModuleType
+
+import pytest
+
+from orchestrator.agent.injected.programs.timed import Spans
+
+pytestmark = pytest.mark.unit
+
+NAMES = """
+import contextlib, functools, itertools, math, time
+x = [1, 2]
+def f(v=x): return sum(v)
+class Data:
+    def run(self): return sum(x)
+    @property
+    def value(self): return sum(x)
+    @functools.cached_property
+    def kept(self): return sum(x)
+    def __getattr__(self, name): return sum(x)
+    def __matmul__(self, other): return self
+    def repeat(self, n): return sum(x)
+    def synchronize(self): return sum(x)
+data = Data()
+def repeat(n):
+    for i in range(n): yield sum(x)
+def sleep(n): return sum(x)
+@contextlib.contextmanager
+def timer():
+    now()
+    yield
+    now()
+class Timer:
+    def __enter__(self): now()
+    def __exit__(self, *_): now()
+async def work(): return sum(x)
+"""
+
+
+def is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> bool:
+    found: list[bool] = []
+    file = tmp_path / "its_bench.py"
+    file.write_text(NAMES + source)
+
+    def read_by(frame: FrameType) -> None:
+        if frame.f_code.co_filename in (str(file), "<timeit-src>"):
+            found.append(spans.read_at(frame))
+
+    def now() -> float:
+        read_by(sys._getframe(1))
+        return 0.0
+
+    spans = Spans(("now",), lambda: {id(now)})
+    module = ModuleType("its_bench")
+    vars(module).update(
+        __file__=str(file), now=now, timeit=lambda *args: timeit.Timer(*args, now, vars(module)).timeit(2)
+    )
+    monkeypatch.setitem(sys.modules, "its_bench", module)
+    exec(compile(file.read_text(), file, "exec"), vars(module))
+    return any(found)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "f(x)", "data @ data", "[v + v for v in x]", "next(iter(x))",
+        "functools.partial(data.run)()", "math.factorial(9)",
+        "data.value", "data.kept; data.kept", "for _ in range(3): data.value", "data.made_for_it", "x[0]",
+        "for _ in repeat(3): pass", "repeat(3)", "data.repeat(3)", "data.synchronize()", "sleep(3)",
+        "for _ in map(f, [x]): pass",
+    ],
+)  # fmt: skip
+def test_what_is_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str) -> None:
+    assert is_timed(tmp_path, monkeypatch, f"now()\n{work}\nnow()\n")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "with timer(): f(x)", "with Timer(): f(x)", "for _ in x:\n    f(x)\n    now()", "t = now(); f(x); t = now()",
+        "timeit(lambda: f(x), 'pass')", "timeit('f(x)', 'pass')", "timeit('data.value', 'pass')",
+        "all = [\n    (now(),\n     f(x),\n     now()),\n]", "t = now()\nout, t = data @ data, now()",
+        "async def main():\n    made = work()\n    now()\n    await made\n    now()\nlist(main().__await__())",
+    ],
+)  # fmt: skip
+def test_what_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    assert is_timed(tmp_path, monkeypatch, f"{source}\n")
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        "f", "data.run", "math.factorial", "pass", "out = f", "time.sleep(0)", "for _ in range(3): f",
+        "for _ in itertools.repeat(None, 3): data.run", "n = 3",
+    ],
+)  # fmt: skip
+def test_what_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing: str) -> None:
+    source = f"for _ in range(2):\n    t = now()\n    {nothing}\n    print((now() - t) * 1e3 / 3)\n"
+    assert not is_timed(tmp_path, monkeypatch, source)
+
+
+def test_timeit_of_a_name_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not is_timed(tmp_path, monkeypatch, "timeit('f', 'pass')\n")
