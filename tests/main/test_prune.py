@@ -129,11 +129,11 @@ def test_after_fifty_commits_the_pod_takes_as_much_as_after_one(tmp_path: Path, 
 
 @pytest.mark.slow
 def test_a_launch_says_what_its_limit_removed(project: Project) -> None:
-    with_pod(project, max_disk="11M")
+    with_pod(project, max_disk="13M")
     for n, _ in enumerate(commits(project, 3, 1 << 20)):
         outcome = project.validate("--runbook", "bare")
         assert outcome.exit_code == 0, outcome.stderr
-        assert ("max_disk is 11.0 MiB" in outcome.stderr) == (n == 2), outcome.stderr
+        assert ("max_disk is 13.0 MiB" in outcome.stderr) == (n == 2), outcome.stderr
     nothing = project.here("prune", "--pod", "local")
     assert nothing.exit_code == 0 and "the workdir took " in nothing.stdout, "without limits, max_disk is kept"
 
