@@ -431,7 +431,8 @@ def _is_installed_program(file: str) -> bool:
 
 
 def _is_prefix(folder: Path) -> bool:
-    is_own = folder in (Path.home(), Path(folder.anchor))
+    """Of an installation; a checkout may have such folders, too."""
+    is_own = folder in (Path.home(), Path(folder.anchor)) or (folder / ".git").exists()
     return not is_own and (folder / "bin").is_dir() and any((folder / name).is_dir() for name in ("lib", "share"))
 
 

@@ -371,15 +371,16 @@ def test_what_comes_from_elsewhere_is_said(tmp_path: Path) -> None:
     (pod / "sets.sh").write_text('export SIZE=8\n[ -n "$SIZE" ] || return\nNAME=x\n')
     (pod / "tool").write_bytes(Path("/bin/echo").read_bytes())
     (pod / "tool").chmod(0o755)
-    for name in ("conda/bin", "conda/lib"):
+    for name in ("conda/bin", "conda/lib", "other/bin", "other/lib", "other/.git"):
         (pod / name).mkdir(parents=True)
-    for name in (".tool", "etc/profile.d", "conda/env"):
+    for name in (".tool", "etc/profile.d", "conda/env", "other/scripts"):
         (pod / name).mkdir(parents=True)
         (pod / name / "helps.sh").write_text((pod / "helps.sh").read_text())
     for file in pod.rglob("*"):
         os.utime(file, (0, 0))
     lines = {
         "read_in": f". {pod}/helps.sh; compute",
+        "checked_out": f". {pod}/other/scripts/helps.sh; compute",
         "set_only": f". {pod}/sets.sh; expr $SIZE + 1",
         "of_a_tool": f". {pod}/.tool/helps.sh; . {pod}/etc/profile.d/helps.sh; . {pod}/conda/env/helps.sh; compute",
         "its_own": "echo 'compute() { expr 6 \\* 7; }' > ../own.sh; . ../own.sh; compute",
@@ -402,7 +403,9 @@ def test_what_comes_from_elsewhere_is_said(tmp_path: Path) -> None:
     neither = "which is neither the commit's nor the environment's"
     ran = [f"it runs {pod}/tool, {neither}"]
     said = {s["name"]: s["doubts"] for s in first.json["stages"] if s["doubts"]}
-    assert said == {"read_in": [f"it reads in {pod}/helps.sh, {neither}"], "ran": ran, "found": ran, "started": ran}
+    files = {"read_in": "helps.sh", "checked_out": "other/scripts/helps.sh"}
+    read_in = {name: [f"it reads in {pod}/{file}, {neither}"] for name, file in files.items()}
+    assert said == {**read_in, "ran": ran, "found": ran, "started": ran}
     run = Path(first.json["path"]).name
     (told,) = second.stage("kept")["doubts"]
     assert told == f"it reads {kept}, which the run {run} has left, and nothing of this one has made"
