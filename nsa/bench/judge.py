@@ -7,7 +7,7 @@ those. Errors are relative, in the norm.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -153,9 +153,15 @@ def _collect(
 ) -> Outcome:  # fmt: skip
     found = {f"o{i or ''}": x.detach() for i, x in enumerate(sampled)}
     if operation.gradients:
-        grads = torch.autograd.grad(outputs[0], list(leaves.values()), upstream, allow_unused=True)
-        found |= {
-            f"d{name}": torch.zeros_like(x) if grad is None else grad
-            for (name, x), grad in zip(leaves.items(), grads, strict=True)
-        }
+        grads = gradients(outputs[0], list(leaves.values()), upstream)
+        found |= {f"d{name}": grad for name, grad in zip(leaves, grads, strict=True)}
     return found
+
+
+def gradients(o: Tensor, leaves: Sequence[Tensor], upstream: Tensor) -> list[Tensor]:
+    """The gradient of each leaf under `upstream`, the gradient of o: zeros where nothing flows.
+
+    Of a sum: for an upstream gradient that it is given PyTorch imports sympy, which takes longer than PyTorch itself.
+    """
+    found = torch.autograd.grad((o * upstream).sum(), leaves, allow_unused=True)
+    return [torch.zeros_like(x) if grad is None else grad for x, grad in zip(leaves, found, strict=True)]

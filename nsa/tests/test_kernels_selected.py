@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from nsa import reference
+from nsa.bench.judge import gradients
 from nsa.blocks import token_positions
 from nsa.config import NSAConfig
 from nsa.kernels import combine
@@ -101,7 +102,7 @@ def oracle(qkv, indices, config, cu, start):
     inputs = [x.clone().requires_grad_() for x in qkv]
     o = reference.selected_attention(*inputs, indices, config, cu_seqlens=cu, q_start=start)
     do = torch.randn(o.shape, generator=torch.Generator().manual_seed(1), dtype=o.dtype)
-    return o.detach(), do, torch.autograd.grad(o, inputs, do)
+    return o.detach(), do, gradients(o, inputs, do)
 
 
 def assert_equals_oracle(shape: str, schedule: str, dtype: torch.dtype = MAIN) -> None:
@@ -306,7 +307,7 @@ def test_gate_and_added_dq(schedule: str) -> None:
     inputs = [x.clone().requires_grad_() for x in qkv]
     o = reference.selected_attention(*inputs, indices, SMALL)
     do = torch.randn_like(o)
-    grads = torch.autograd.grad(gates[..., 1:2] * o, inputs, do)
+    grads = gradients(gates[..., 1:2] * o, inputs, do)
     q, k, v, idx, do, gates = low(*qkv, indices, do, gates)
     o, lse = selected_forward(q, k, v, idx, SMALL, 0.25)
     dq = torch.ones_like(q)
@@ -325,7 +326,7 @@ def test_autograd_function_and_strided_inputs() -> None:
     inputs = [x.transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for x in (q, k, v)]
     o, _ = selected_attention((*inputs, idx, None, None), (SMALL, 0.25, False))
     close(o, want)
-    for one, expected in zip(torch.autograd.grad(o, inputs, do), grads, strict=True):
+    for one, expected in zip(gradients(o, inputs, do), grads, strict=True):
         close(one, expected)
 
 

@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from nsa import reference, routing
+from nsa.bench.judge import gradients
 from nsa.config import NSAConfig
 from nsa.ops import nsa_attention
 
@@ -117,9 +119,8 @@ def outcome(function: Callable[..., Tensor], tensors: Mapping[str, Tensor], *, s
     leaves = {name: x.detach().clone().requires_grad_() for name, x in tensors.items()}
     o = function(**leaves)
     upstream = torch.randn(o.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    found = torch.autograd.grad(o, list(leaves.values()), upstream.to(o), allow_unused=True)
-    gradients = zip(leaves.items(), found, strict=True)
-    return {"o": o.detach(), **{f"grad.{n}": torch.zeros_like(x) if g is None else g for (n, x), g in gradients}}
+    found = gradients(o, list(leaves.values()), upstream.to(o))
+    return {"o": o.detach(), **{f"grad.{name}": grad for name, grad in zip(leaves, found, strict=True)}}
 
 
 # --- judgement ---
@@ -133,10 +134,14 @@ def assert_outcome(actual: Outcome, expected: Outcome, dtype: torch.dtype) -> No
 
 
 def assert_close(actual: Tensor, expected: Tensor, dtype: torch.dtype, name: str = "value") -> None:
-    """Within the dtype's tolerance; infinities must agree."""
+    """Within the dtype's tolerance; infinities must agree, NaNs never do.
+
+    By numpy: PyTorch's imports its distributed tensors first (2.13), and sympy, which take longer than all else.
+    """
     tolerance = TOLERANCES[dtype]
-    torch.testing.assert_close(
-        actual.double(), expected.double(), rtol=tolerance, atol=tolerance, msg=lambda text: f"{name}: {text}"
+    found, wanted = (x.detach().double().cpu().numpy() for x in (actual, expected))
+    np.testing.assert_allclose(
+        found, wanted, rtol=tolerance, atol=tolerance, equal_nan=False, err_msg=name, strict=True
     )
 
 
