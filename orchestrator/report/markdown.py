@@ -41,8 +41,9 @@ def render(document: Document) -> str:
 
 
 def section(of: Section | None) -> str:
-    """Empty for one that has nothing to show here."""
-    body = blocks(of.blocks) if of else ""
+    """Empty for one that has nothing to show here: no more than charts, and sentences about them."""
+    kinds = {type(block) for block in of.blocks} if of else set()
+    body = blocks(of.blocks) if of and not {Chart} <= kinds <= {Chart, Paragraph} else ""
     return f"## {markdown(of.title)}\n\n{body}" if of and body else ""
 
 

@@ -43,6 +43,7 @@ WHOLE = Document(
         ),
         Section("Code", (Lines(("if x:", "    y")),)),
         Section("Charts", (CHART,)),
+        Section("Charts of a file", (Paragraph("From b.csv:"), CHART)),
     ),
 )
 

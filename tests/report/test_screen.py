@@ -11,10 +11,11 @@ import pytest
 from rich.console import Console
 
 from orchestrator.report import markdown, screen, trouble
-from orchestrator.report.run import artifacts, failures
-from orchestrator.results import ArtifactResult, Result, StageResult
+from orchestrator.report.run import artifacts, document, failures
+from orchestrator.results import ArtifactResult, Result, Seen, StageResult
 from tests.support import results
 from tests.support.results import result
+from tests.support.run_files import make_run, record, write_journal
 
 LONG = "a/folder/with/a/rather/long/name/that/does/not/fit/on/a/line/of/eighty/characters/x.py"
 
@@ -156,3 +157,15 @@ def test_files_that_nobody_asked_for_are_listed_behind_the_others() -> None:
         ("b.txt", "no"),
     ]
     assert "7 more files that nobody asked for." in text
+
+
+def test_a_note_of_several_stages_is_said_once(tmp_path: Path) -> None:
+    run, plan = make_run(tmp_path, {"one": True})
+    write_journal(run, plan, [record(run, "one")])
+    run.settle(Seen("ended"))
+    (one,) = run.rejudge().stages
+    noted = [
+        one.model_copy(update={"name": name, "notes": [note]}) for name, note in (("a", "x"), ("b", "x"), ("c", "y"))
+    ]
+    told = markdown.render(document(run.rejudge().model_copy(update={"stages": noted}), plan, run.path))
+    assert "- a, b: x\n- c: y\n" in told

@@ -121,7 +121,11 @@ def _sabotage(stages: Sequence[StageResult]) -> Section | None:
 
 
 def _notes(result: Result) -> Section | None:
-    lines = [f"{stage.name}: {note}" for stage in result.stages for note in (*stage.doubts, *stage.notes)]
+    told: dict[str, list[str]] = {}
+    for stage in result.stages:
+        for note in (*stage.doubts, *stage.notes):
+            told.setdefault(note, []).append(stage.name)
+    lines = [f"{', '.join(names)}: {note}" for note, names in told.items()]
     refused = (f"refused from the pod: {sentence}" for sentence in result.refused)
     return section("Notes", bullets([*lines, *_untried(result.stages), *refused]))
 
