@@ -43,7 +43,7 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
     case, mode, least = case_at(shape, length), args.mode, shape.config.l
     if mode == "cmp" and length < least:
         raise ValueError(f"S={length} has no compressed token; with --l {least} it needs {least}")
-    x, operation = prepare(case, tensors(shape, where, length)), OPERATIONS[mode]
+    x, operation = prepare(case, tensors(shape, where, length), "torch"), OPERATIONS[mode]  # not timed: compile nothing
     q, k, v = (x[name] for name in (("q", "k", "v") if mode == "win" else ("q", "k_cmp", "v_cmp")))
     mask = visible(mode, length, shape, where.device)
     sdpa = partial(F.scaled_dot_product_attention, *for_sdpa(q, k, v), attn_mask=mask)
