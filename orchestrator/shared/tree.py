@@ -23,6 +23,8 @@ Manifest = Dict[str, Tuple[str, str]]
 EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 """Git's hash of a tree that holds nothing."""
 
+LINK = "120000"
+"""Git's mode of a symbolic link."""
 _UNKNOWN = ("other", "")
 _PIECE = 1 << 16  # of this size, memory is reused: many small files cost no more than they must
 _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file, copy on write
@@ -88,7 +90,7 @@ def entry_of(path: str | Path) -> tuple[str, str]:
     try:
         mode = os.lstat(path).st_mode
         if stat.S_ISLNK(mode):
-            return "120000", object_name("blob", os.fsencode(os.readlink(path)))
+            return LINK, object_name("blob", os.fsencode(os.readlink(path)))
         if stat.S_ISREG(mode):
             return ("100755" if mode & 0o100 else "100644"), _hash_file(path)
     except OSError:

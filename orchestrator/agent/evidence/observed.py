@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Set
 
 from orchestrator.agent.evidence.exit_codes import Child
 from orchestrator.agent.evidence.processes import End, Processes
@@ -23,9 +23,10 @@ class Observed:
     `guarded` is None if no Python was guarded, and False if the report is not, or not whole, the guard's. Its
     `children` have failed, and the Pythons that started them did not look at that;
     the programs in `idle` hold tests and called none of them, those in `inert` only define; `doubts` are sentences.
-    It has `read` files, and `started` programs by their paths; so many kernels were `launched_aside`, by fixtures
-    that hand tests nothing. Of a stage that owes artifacts: whether it `has_clock`, what `measures` beside that,
-    whether work on CUDA was `unwaited` for, and whether it `ran_cells` of notebooks.
+    It has `read` files, some of them `named` by code of the tree, or `linked` from it by such a path, and `started`
+    programs by their paths; so many kernels were `launched_aside`, by fixtures that hand tests nothing. Of a stage that
+    owes artifacts: whether it `has_clock`, what `measures` beside that, whether work on CUDA was `unwaited` for, and
+    whether it `ran_cells` of notebooks.
     """
 
     guarded: Optional[bool] = None
@@ -38,6 +39,8 @@ class Observed:
     inert: Dict[str, None] = field(default_factory=dict)
     doubts: Dict[str, None] = field(default_factory=dict)
     read: Dict[str, None] = field(default_factory=dict)
+    named: Set[str] = field(default_factory=set)
+    linked: Dict[str, str] = field(default_factory=dict)
     started: Dict[str, None] = field(default_factory=dict)
     measures: Dict[str, None] = field(default_factory=dict)
     launched_aside: int = 0
@@ -73,6 +76,10 @@ def _fold(seen: Observed, line: Mapping[str, Any]) -> None:
         seen.doubts[plain(line["doubt"])] = None
     if "read" in line:
         seen.read[str(line["read"])] = None
+        if line.get("named"):
+            seen.named.add(str(line["read"]))
+        if "link" in line:
+            seen.linked[str(line["read"])] = str(line["link"])
     if "started" in line:
         seen.started[str(line["started"])] = None
     if "measures" in line:

@@ -25,7 +25,7 @@ from orchestrator.agent.evidence.provided import Provided
 from orchestrator.agent.layout import Layout
 from orchestrator.shared.stage_record import Elsewhere, ForeignModule
 from orchestrator.shared.text import plain
-from orchestrator.shared.tree import Manifest, entry_of, object_name
+from orchestrator.shared.tree import LINK, Manifest, entry_of, object_name
 
 CODE_FOLDERS = (
     "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/share",
@@ -86,7 +86,8 @@ class Homes:
     built itself, `layer` what was installed for it from this very tree, and nothing else, whose packages lie
     in `installed`; `prefixes` are those of the
     environment's interpreters over `base`, `others` have its packages and programs; `libraries` are folders of shared
-    objects, `blobs` the hashes of the commit's files, `sources` of its Python files, by their names and then paths.
+    objects, `blobs` the hashes of the commit's files, `sources` of its Python files, by their names and then paths;
+    the links in `leaves` lead out of the tree.
     """
 
     tree: str
@@ -100,6 +101,7 @@ class Homes:
     libraries: Sequence[str] = ()
     blobs: FrozenSet[str] = frozenset()
     sources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    leaves: Sequence[str] = ()
 
 
 class Origins:
@@ -124,6 +126,7 @@ class Origins:
             blobs=frozenset(digest for _, digest in manifest.values() if digest),
             sources=_sources(manifest),
         )
+        self._links = [str(places.tree / path) for path, (mode, _) in manifest.items() if mode == LINK]
 
     def of(self, env: Mapping[str, str], cwd: Path) -> StageOrigins:
         """In a stage with these variables, which begins in `cwd`."""
@@ -135,6 +138,7 @@ class Origins:
             built=_both_ways([env["TMPDIR"], str(self._places.venv)]),
             caches=_both_ways(_caches(env, str(self._cache))),
             libraries=_both_ways(_path(env, "LD_LIBRARY_PATH")),
+            leaves=[link for link in self._links if not _is_below(os.path.realpath(link), [self._homes.tree])],
         )
         return StageOrigins(self._provided.and_below(inside), homes)
 
@@ -158,6 +162,7 @@ class StageOrigins:
             "prefix": homes.prefixes,
             "installed": homes.installed,
             "root": [os.path.join(homes.tree, root) for root in sorted(self._provided.roots)],
+            "leaves": homes.leaves,
         }
 
     def foreign_modules(self, seen: Seen) -> List[ForeignModule]:
@@ -431,9 +436,11 @@ def _is_installed_program(file: str) -> bool:
 
 
 def _is_prefix(folder: Path) -> bool:
-    """Of an installation; a checkout may have such folders, too."""
-    is_own = folder in (Path.home(), Path(folder.anchor)) or (folder / ".git").exists()
-    return not is_own and (folder / "bin").is_dir() and any((folder / name).is_dir() for name in ("lib", "share"))
+    """Of an installation, which has a program, and what that needs; a checkout may have such folders, too."""
+    if folder in (Path.home(), Path(folder.anchor)) or (folder / ".git").exists():
+        return False
+    has_program = any(os.access(file, os.X_OK) and file.is_file() for file in folder.glob("bin/*"))
+    return has_program and any(next(folder.glob(f"{name}/*"), None) for name in ("lib", "share"))
 
 
 def _is_below(path: str, folders: Sequence[str]) -> bool:

@@ -20,7 +20,7 @@ import pytest
 
 from .runners import junit
 from .runners.events import Events, file_of_its_own
-from .runners.handed import hands_nothing
+from .runners.handed import hands_nothing, is_taken
 from .runners.parameters import same_cases
 from .runners.reports import CALLED, CHECKS, RAISED, WHY, details_of, failure, skip_reason
 from .runners.why import why
@@ -220,9 +220,17 @@ def pytest_fixture_setup(fixturedef: Any, request: Any) -> Wrapper:
     if _guard.launched > before:
         result = fixturedef.cached_result
         arguments = map(request.getfixturevalue, fixturedef.argnames)
-        if result and result[2] is None and hands_nothing(fixturedef.func, result[0], arguments):
-            _guard.note_aside(before)
+        if result and result[2] is None and hands_nothing(fixturedef.func, arguments):
+            users = _users(request, fixturedef.argname)
+            if result[0] is None or not is_taken(fixturedef.argname, users):
+                _guard.note_aside(before)
     return given
+
+
+def _users(request: Any, name: str) -> list[Any]:
+    """The tests that a fixture is set up for."""
+    items = [request.node] if request.scope == "function" else request.session.items
+    return [item for item in items if name in getattr(item, "fixturenames", [name])]
 
 
 def _forget_variable() -> None:

@@ -29,10 +29,11 @@ from orchestrator.shared.journal import Journal
 from orchestrator.shared.plan import Stage, artifacts_of
 from orchestrator.shared.pythons import is_python
 from orchestrator.shared.stage_record import StageRecord
+from orchestrator.shared.text import plain
 from orchestrator.verdict.integrity import is_allowed
 
 MOST_NAMED = 100
-_ONLY_ASIDE = "its kernels were launched by fixtures alone, which hand its tests nothing of them"
+_ONLY_ASIDE = "its kernels were launched by fixtures alone, and its tests take nothing of them"
 
 
 @dataclass(frozen=True)
@@ -164,8 +165,14 @@ class Findings:
         """Doubts of programs and files that are neither the commit's nor the environment's, or an earlier run's."""
         used = [("runs", self.command.argv[0]), *lost.foreign, *(("runs", file) for file in seen.started)]
         foreign = origins.foreign_files([each for each in used if self._is_from_before(each[1])], besides=lost.files)
-        left = left_by_others(seen.read, self.places.run_dir, seen_by(self.command))
-        for file, doubt in (*foreign, *left):
+        linked = [
+            (file, f"it reads {plain(file)}, to which {plain(link)} leads, a link of the commit")
+            for file, link in seen.linked.items()
+            if self._is_from_before(file)
+        ]
+        read = [file for file in seen.read if file not in seen.linked]
+        left = left_by_others(read, seen.named, self.places.run_dir, seen_by(self.command))
+        for file, doubt in (*foreign, *linked, *left):
             if not is_allowed(file, self.stage["expect"]):
                 yield doubt
 

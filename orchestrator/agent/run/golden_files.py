@@ -17,12 +17,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Collection, Dict, Iterable, Iterator, List, Mapping, Set
 
+from orchestrator.agent.evidence.earlier_runs import DOWNLOADED
 from orchestrator.shared.files import walk
 
 _ASIDE = ".nsa-pod-aside"
 _MOST_LOOKED_AT = 200_000
 _OF_USER = ("HOME", "XDG_")  # variables that name folders where programs keep what is their own
-_DOWNLOADED = ("huggingface", "torch/hub", "uv", "pip")
 
 
 class GoldenFiles:
@@ -86,7 +86,7 @@ def written(variables: Mapping[str, str], since: int, spared: Collection[str]) -
     """
     named = {path for name, path in variables.items() if name.startswith(_OF_USER) and path.strip("/")}
     caches = [*named, *(os.path.join(path, ".cache") for path in named)]
-    away = {*spared, *(os.path.join(path, kept) for path in caches for kept in _DOWNLOADED)}
+    away = {*spared, *(os.path.join(path, kept) for path in caches for kept in DOWNLOADED)}
     for top in filter(os.path.isabs, named):
         entries = walk(Path(top), lambda folder, top=top: os.path.join(top, folder) in away)  # type: ignore[misc]
         for _, entry in islice(entries, _MOST_LOOKED_AT):

@@ -160,6 +160,8 @@ FILES = {
     "    def out(self): self.out = launch(-9)\n    def test_a(self): assert self.out == 9\n",
     "kept_in_module/test_it.py": f"{LAUNCHES}@pytest.fixture(autouse=True, scope='module')\ndef out():\n"
     "    global OUT\n    OUT = launch(-9)\ndef test_a(): assert OUT == 9\n",
+    "unread/test_it.py": f"{LAUNCHES}@pytest.fixture\ndef out(): return [launch(-9)]\n"
+    "def test_a(out): assert abs(-9) == 9\n@pytest.mark.usefixtures('out')\ndef test_b(): assert abs(-2) == 2\n",
     "measured/test_it.py": f"{LAUNCHES}@pytest.fixture\ndef error(): return abs(launch(-9) - 9.0)\n"
     "def test_a(error): assert error < 1e-3\n",
     "timed.py": TIMED,
@@ -247,9 +249,12 @@ STAGES = [
         stage("repeated", "-m", "pytest", "repeated", expect={"tests": {"min_passed": 2}}),
         ["2 cases of repeated/test_it.py::test_a are 1: it does not use its parameter kind"],
     ),
-    (
-        stage("warmed", "-m", "pytest", "warmed", expect={"tests": {"min_passed": 2}}),
-        ["its kernels were launched by fixtures alone, which hand its tests nothing of them"],
+    *(
+        (
+            stage(name, "-m", "pytest", name, expect={"tests": {"min_passed": 2}}),
+            ["its kernels were launched by fixtures alone, and its tests take nothing of them"],
+        )
+        for name in ("warmed", "unread")
     ),
     *(
         (stage(name, "-m", "pytest", name, expect={"tests": {"min_passed": 1}}), [])
@@ -358,7 +363,7 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 41 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 42 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )
 
@@ -371,9 +376,11 @@ def test_what_comes_from_elsewhere_is_said(tmp_path: Path) -> None:
     (pod / "sets.sh").write_text('export SIZE=8\n[ -n "$SIZE" ] || return\nNAME=x\n')
     (pod / "tool").write_bytes(Path("/bin/echo").read_bytes())
     (pod / "tool").chmod(0o755)
-    for name in ("conda/bin", "conda/lib", "other/bin", "other/lib", "other/.git"):
+    for name in ("conda/bin", "conda/lib/pkg", "other/bin", "other/lib/pkg", "other/.git", "empty/bin", "empty/lib"):
         (pod / name).mkdir(parents=True)
-    for name in (".tool", "etc/profile.d", "conda/env", "other/scripts"):
+    for name in ("conda", "other"):
+        (pod / name / "bin" / "tool").symlink_to("/bin/echo")
+    for name in (".tool", "etc/profile.d", "conda/env", "other/scripts", "empty/env"):
         (pod / name).mkdir(parents=True)
         (pod / name / "helps.sh").write_text((pod / "helps.sh").read_text())
     for file in pod.rglob("*"):
@@ -381,6 +388,7 @@ def test_what_comes_from_elsewhere_is_said(tmp_path: Path) -> None:
     lines = {
         "read_in": f". {pod}/helps.sh; compute",
         "checked_out": f". {pod}/other/scripts/helps.sh; compute",
+        "as_if_installed": f". {pod}/empty/env/helps.sh; compute",
         "set_only": f". {pod}/sets.sh; expr $SIZE + 1",
         "of_a_tool": f". {pod}/.tool/helps.sh; . {pod}/etc/profile.d/helps.sh; . {pod}/conda/env/helps.sh; compute",
         "its_own": "echo 'compute() { expr 6 \\* 7; }' > ../own.sh; . ../own.sh; compute",
@@ -394,7 +402,14 @@ def test_what_comes_from_elsewhere_is_said(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     keeps = f"import os\nif not os.path.exists('{kept}'): open('{kept}', 'w').write('9')\nprint(open('{kept}').read())"
     stages.append(stage("kept", "-c", keeps))
+    stages.append(stage("linked", "-c", "print(open('golden').read(), open('inside').read())"))
+    stages.append(stage("linked_allowed", "-c", "print(open('golden').read())"))
+    stages[-1]["expect"]["outside"] = [f"{pod}/*.txt"]
+    (pod / "golden.txt").write_text("9.0")
+    os.utime(pod / "golden.txt", (0, 0))
     project = new_project(tmp_path / "project", {"local": local_pod(tmp_path / "project")})
+    for name, target in (("golden", str(pod / "golden.txt")), ("inside", "runbooks/r.yaml")):
+        (project.root / name).symlink_to(target)
     project.commit(
         {"runbooks/r.yaml": json.dumps({"name": "r", "environment": {"python": "system"}, "stages": stages})}
     )
@@ -403,9 +418,14 @@ def test_what_comes_from_elsewhere_is_said(tmp_path: Path) -> None:
     neither = "which is neither the commit's nor the environment's"
     ran = [f"it runs {pod}/tool, {neither}"]
     said = {s["name"]: s["doubts"] for s in first.json["stages"] if s["doubts"]}
-    files = {"read_in": "helps.sh", "checked_out": "other/scripts/helps.sh"}
+    files = {
+        "read_in": "helps.sh",
+        "checked_out": "other/scripts/helps.sh",
+        "as_if_installed": "empty/env/helps.sh",
+    }
     read_in = {name: [f"it reads in {pod}/{file}, {neither}"] for name, file in files.items()}
-    assert said == {**read_in, "ran": ran, "found": ran, "started": ran}
+    linked = [f"it reads {pod}/golden.txt, to which golden leads, a link of the commit"]
+    assert said == {**read_in, "ran": ran, "found": ran, "started": ran, "linked": linked}
     run = Path(first.json["path"]).name
     (told,) = second.stage("kept")["doubts"]
     assert told == f"it reads {kept}, which the run {run} has left, and nothing of this one has made"

@@ -163,7 +163,7 @@ def why_loose(left: Any, right: Any, rtol: Any = None, atol: Any = None, *_: Any
     try:
         if numbers:
             return _why_numbers(numbers[-1], numbers[-1], rtol, atol)
-        return _why_loose(left, right, rtol, atol)
+        return _why_nan(left, right, more.get("equal_nan", False)) or _why_loose(left, right, rtol, atol)
     except Exception:  # as above
         return None
 
@@ -186,9 +186,12 @@ def _why(left: Any, right: Any, rtol: Any = None, atol: Any = None, equal_nan: A
     kind = str(getattr(left, "dtype", ""))
     if not any(name in kind for name in ("float", "complex", "int")):
         return None
-    if equal_nan is not False and _all_nan(left) and _all_nan(right):
-        return "both sides are NaN throughout"
-    return _why_loose(left, right, rtol, atol)
+    return _why_nan(left, right, equal_nan) or _why_loose(left, right, rtol, atol)
+
+
+def _why_nan(left: Any, right: Any, equal_nan: Any) -> str | None:
+    is_nan = equal_nan is not False and _all_nan(left) and _all_nan(right)
+    return "both sides are NaN throughout" if is_nan else None
 
 
 def _why_numbers(left: Any, right: Any, rtol: Any, atol: Any) -> str | None:

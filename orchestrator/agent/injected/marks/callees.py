@@ -154,6 +154,15 @@ class Callees:
             node = measured(self._made_by(node))
         return node if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) else None
 
+    def is_of_difference(self, node: ast.expr, left: ast.expr, right: ast.expr) -> bool:
+        """Whether an expression, or what it names, is made of the difference of two names."""
+        if not (isinstance(left, ast.Name) and isinstance(right, ast.Name)):
+            return False
+        made = self._made_by(node) if isinstance(node, ast.Name) else node
+        apart = (n for n in walked(made) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub))
+        sides = ({getattr(side, "id", "") for side in (n.left, n.right)} for n in apart)
+        return {left.id, right.id} in sides
+
     def is_named(self, size: ast.expr) -> bool:
         """Whether an expression is the size of what a name stands for that was made before."""
         return isinstance(measured(size), ast.Name)

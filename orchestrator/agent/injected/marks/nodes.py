@@ -107,7 +107,7 @@ def _with_tolerances(node: ast.AST) -> Iterator[ast.Call]:
 
 
 def _has_tolerance(call: ast.Call) -> bool:
-    return len(call.args) > 2 or any(keyword.arg != "equal_nan" for keyword in call.keywords)
+    return len(call.args) > 2 or bool(call.keywords)  # one of them may be `equal_nan`
 
 
 def _index(value: ast.expr) -> Any:

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import os
 import sys
+from sys import _getframe  # bound here, as in `hooks`
 
+from ..frames import local, outside
 from ..hooks import tell, watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import FrameType
     from typing import Any
 
     from ..stage import Config, Notes
@@ -23,7 +26,9 @@ _MADE_THERE = os.O_TRUNC | os.O_EXCL  # what was in it before is not read
 
 class ReadFiles:
     """Noted as `{"read": PATH}`, each once, also what another program is given, and as `{"started": PROGRAM}` such a
-    program by its path; not what belongs to the system, to Python or to its packages.
+    program by its path; not what belongs to the system, to Python or to its packages. Who was the first to open it may
+    have been given its name by code of the tree (`"named": true`). What a link of the commit leads to outside of the
+    tree is noted by where it lies, with the link (`"link": PATH`).
     """
 
     def __init__(self, config: Config, notes: Notes) -> None:
@@ -32,6 +37,8 @@ class ReadFiles:
         if not config.all("owed"):
             own += [*config.all("tree"), *config.all("home")]
         self._known = (*(path + os.sep for path in own), *_SYSTEM)
+        self._tree = config.one("tree") + os.sep
+        self._has_links = bool(config.all("leaves"))
         self._seen: set[str] = set()
         self.after_import = {"subprocess": lambda module: watch(module.Popen, "__init__", before=self._starts)}
 
@@ -58,7 +65,26 @@ class ReadFiles:
     def _note(self, file: str | bytes | os.PathLike[Any], how: str = "read") -> None:
         if len(self._seen) == _MOST:
             return
-        path = os.path.abspath(os.fsdecode(file))
-        if path not in self._seen and not path.startswith(self._known) and not path.endswith(_CODE):
+        path, more = os.path.abspath(os.fsdecode(file)), {}
+        if path in self._seen:
+            return
+        if self._has_links and path.startswith(self._tree):
+            place = os.path.realpath(path)
+            if not place.startswith(self._tree):
+                path, more = place, {"link": os.path.relpath(path, self._tree)}
+        if not path.startswith(self._known) and not path.endswith(_CODE):
             self._seen.add(path)
-            self._notes.add(**{how: path})
+            is_named = how == "read" and _names(_getframe(1), os.fsdecode(file), self._tree)
+            self._notes.add(**{how: path, **more, **({"named": True} if is_named else {})})
+
+
+def _names(frame: FrameType | None, file: str, tree: str) -> bool:
+    """Whether code of the tree has opened the file, or has called what did with its name among the arguments."""
+    frame, called = outside(frame), None
+    while frame is not None and not frame.f_code.co_filename.startswith(tree):
+        frame, called = frame.f_back, frame
+    if frame is None or called is None:
+        return frame is not None
+    code = called.f_code
+    given = [local(called, name) for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]]
+    return any(isinstance(each, (str, bytes, os.PathLike)) and os.fsdecode(each) == file for each in given)

@@ -1,8 +1,9 @@
 """Whether anything is done between two reads of a clock, by the source of what reads it.
 
 Nothing is what calls nothing there but `sleep` and the like, and calculates nothing: `fn` for `fn()`, a placeholder
-that sleeps, `timeit("pass")`. What is not known here may well be something: an attribute that is not found without
-running code, say.
+that sleeps, `timeit("pass")`, a loop over `range(0)`, a function that only returns another, a generator that nobody
+goes through, what a cache of results has had before. What is not known here may well be something: an attribute that is
+not found without running code, say.
 """
 
 from __future__ import annotations
@@ -31,6 +32,13 @@ _IDLE = ("sleep", "synchronize", "range", "repeat")
 _WORK = (ast.MatMult, ast.Await, ast.Yield, ast.YieldFrom, ast.ListComp, ast.SetComp, ast.DictComp)
 _PLAIN = (ast.expr_context, ast.Name, ast.Constant, ast.Expr, ast.Pass, ast.Assign, ast.Attribute, ast.operator)
 _STATEMENTS = (*_PLAIN, ast.For)
+# Of functions that do nothing but to give back what they have, or another function.
+_INSTRUCTIONS = (
+    "RESUME", "LOAD_FAST", "LOAD_CONST", "LOAD_SMALL_INT", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_CLOSURE", "MAKE_CELL",
+    "COPY_FREE_VARS", "MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE", "BUILD_TUPLE", "STORE_FAST", "POP_TOP", "PUSH_NULL",
+    "NOP", "CACHE", "RETURN_VALUE", "RETURN_CONST",
+)  # fmt: skip
+_LAZY = 0x20 | 0x80 | 0x200  # generators, coroutines, and both: to call one runs nothing of it
 
 
 class Spans:
@@ -65,6 +73,8 @@ class Spans:
             return True
         nodes = [n for n in walked(module) if begin <= _last_line(n) and getattr(n, "lineno", 0) <= frame.f_lineno]
         known = {**frame.f_globals, **frame.f_locals}
+        unrun = {id(inner) for n in nodes if _goes_nowhere(n, known) for inner in walked(n)}
+        nodes = [n for n in nodes if id(n) not in unrun]
         clocks = self._clocks()
 
         def is_read(node: ast.AST) -> bool:
@@ -104,8 +114,29 @@ def _works(statement: ast.stmt, is_read: Read, known: dict[str, Any]) -> bool:
     return any(_calls(n, known) or not isinstance(n, (*_STATEMENTS, ast.Call)) or _computes(n, known) for n in nodes)
 
 
+def _goes_nowhere(node: ast.AST, known: dict[str, Any]) -> bool:
+    """Whether it is a loop over a `range` of nothing."""
+    if not isinstance(node, ast.For) or called(node.iter) != "range":
+        return False
+    found = [a.value if isinstance(a, ast.Constant) else _found(a, known) for a in node.iter.args]  # type: ignore[attr-defined]
+    return all(isinstance(each, int) for each in found) and not range(*found)
+
+
 def _calls(node: ast.AST, known: dict[str, Any]) -> bool:
-    return isinstance(node, ast.Call) and not _idles(node, known)
+    return isinstance(node, ast.Call) and not (_idles(node, known) or _does_nothing(_found(node.func, known)))
+
+
+def _does_nothing(function: Any) -> bool:
+    """Whether to call it does; what it returns may be called, or gone through, by whoever has called it."""
+    import dis
+
+    if type(function).__name__ == "_lru_cache_wrapper":
+        return bool(function.cache_info().hits)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return False
+    names = (i.opname for i in dis.get_instructions(code))
+    return bool(code.co_flags & _LAZY) or all(name.startswith(_INSTRUCTIONS) for name in names)
 
 
 def _idles(node: ast.AST, known: dict[str, Any]) -> bool:

@@ -13,15 +13,39 @@ _PLAIN = (type(None), bool, int, float, str, bytes, tuple)
 _SETS = ("STORE_GLOBAL", "STORE_ATTR", "STORE_SUBSCR", "RAISE_VARARGS")
 
 
-def hands_nothing(function: Any, value: object, given: Iterable[object]) -> bool:
-    """Of a fixture with this function, value and arguments. pytest's own stand for what it calls, such as
-    `setup_module`, and those of a class keep what they like in it: of them that is not known.
+def is_taken(name: str, items: Iterable[Any]) -> bool:
+    """Whether a test of the `items`, or a fixture of theirs, makes anything of the value of the fixture `name`: it is
+    an argument of theirs, and is read there, or may be asked of pytest's own `request`.
+    """
+    for item in items:
+        fixtures = getattr(item, "_fixtureinfo", None)
+        others = getattr(fixtures, "name2fixturedefs", {})
+        if name not in others or not hasattr(item, "obj"):
+            return True
+        users = [item.obj, *(definition.func for found in others.values() for definition in found)]
+        if any(_reads(code_behind(user), asked) for user in users for asked in (name, "request")):
+            return True
+    return False
+
+
+def _reads(code: Any, name: str) -> bool:
+    """Whether code has an argument of this name, and makes anything of it."""
+    if code is None or name not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+        return False
+    return name in code.co_cellvars or any(
+        i.opname.startswith("LOAD_FAST") and name in (i.argval if isinstance(i.argval, tuple) else (i.argval,))
+        for i in dis.get_instructions(code)
+    )
+
+
+def hands_nothing(function: Any, given: Iterable[object]) -> bool:
+    """Of a fixture with this function and arguments, whose value nobody takes. pytest's own stand for what it calls,
+    such as `setup_module`, and those of a class keep what they like in it: of them that is not known.
     """
     code, names = code_behind(function), getattr(function, "__globals__", None)
     given = list(given)
     if (
         names is None
-        or value is not None
         or code is None
         or code.co_argcount > len(given)
         or not all(map(_is_plain, given))

@@ -40,6 +40,12 @@ class Timer:
     def __enter__(self): now()
     def __exit__(self, *_): now()
 async def work(): return sum(x)
+def made(fn): return lambda *given: fn(*given)
+@functools.lru_cache(None)
+def kept(n): return sum(x)
+kept(3), kept(3)
+fresh = functools.lru_cache(None)(lambda n: sum(x))
+none = 0
 """
 
 
@@ -72,7 +78,8 @@ def is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> bo
         "f(x)", "data @ data", "[v + v for v in x]", "next(iter(x))",
         "functools.partial(data.run)()", "math.factorial(9)",
         "data.value", "data.kept; data.kept", "for _ in range(3): data.value", "data.made_for_it", "x[0]",
-        "for _ in repeat(3): pass", "repeat(3)", "data.repeat(3)", "data.synchronize()", "sleep(3)",
+        "for _ in repeat(3): pass", "list(repeat(3))", "data.repeat(3)", "made(f)(x)", "fresh(3)",
+        "for _ in range(len(x)): f()", "for _ in range(2): f()", "data.synchronize()", "sleep(3)",
         "for _ in map(f, [x]): pass",
     ],
 )  # fmt: skip
@@ -97,7 +104,8 @@ def test_what_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: 
     "nothing",
     [
         "f", "data.run", "math.factorial", "pass", "out = f", "time.sleep(0)", "for _ in range(3): f",
-        "for _ in itertools.repeat(None, 3): data.run", "n = 3",
+        "for _ in itertools.repeat(None, 3): data.run", "n = 3", "repeat(3)", "out = repeat(3)", "made(f)",
+        "kept(3)", "for _ in range(0): f()", "for _ in range(none): data.run()",
     ],
 )  # fmt: skip
 def test_what_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing: str) -> None:
@@ -107,3 +115,4 @@ def test_what_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing: 
 
 def test_timeit_of_a_name_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_timed(tmp_path, monkeypatch, "timeit('f', 'pass')\n")
+    assert not is_timed(tmp_path, monkeypatch, "timeit(lambda: f, 'pass')\n")

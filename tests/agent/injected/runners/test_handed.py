@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from orchestrator.agent.injected.runners.handed import hands_nothing
+from orchestrator.agent.injected.runners.handed import hands_nothing, is_taken
 
 pytestmark = pytest.mark.unit
 
@@ -60,8 +61,7 @@ class Tests:
 
 @pytest.mark.parametrize(("fixture", "given"), [(warms, []), (warms_for, ["cuda"])])
 def test_a_warm_up_hands_nothing(fixture: Any, given: list[object]) -> None:
-    assert hands_nothing(fixture, None, given)
-    assert not hands_nothing(fixture, 0.1, given)
+    assert hands_nothing(fixture, given)
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,40 @@ def test_a_warm_up_hands_nothing(fixture: Any, given: list[object]) -> None:
     ],
 )
 def test_what_may_keep_something_for_a_test(fixture: Any, given: list[object]) -> None:
-    assert not hands_nothing(fixture, None, given)
+    assert not hands_nothing(fixture, given)
+
+
+def _item(test: Any, **fixtures: Any) -> Any:
+    found = {name: [SimpleNamespace(func=function)] for name, function in fixtures.items()}
+    return SimpleNamespace(obj=test, _fixtureinfo=SimpleNamespace(name2fixturedefs=found))
+
+
+def _makes() -> int:
+    return 3
+
+
+def test_a_value_that_nobody_reads_is_not_taken() -> None:
+    def names_it(made: int) -> None:
+        assert len("a") == 1
+
+    def passes_over_it() -> None:
+        assert len("a") == 1
+
+    for test in (names_it, passes_over_it):
+        assert not is_taken("made", [_item(test, made=_makes)])
+
+
+def test_a_value_may_be_taken_by_a_test_its_inner_function_or_another_fixture() -> None:
+    def reads_it(made: int) -> None:
+        assert made == 3
+
+    def hands_it_in(made: int) -> None:
+        assert list(map(lambda n: n + made, [1])) == [4]
+
+    def asks_for(request: Any) -> None:
+        assert request.getfixturevalue("made") == 3
+
+    assert is_taken("made", [_item(reads_it, made=_makes)])
+    assert is_taken("made", [_item(hands_it_in, made=_makes)])
+    assert is_taken("made", [_item(asks_for)]) and is_taken("made", [_item(asks_for, made=_makes)])
+    assert is_taken("made", [_item(asks_for, made=_makes, other=lambda made: made + 1)])
