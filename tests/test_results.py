@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.errors import IntegrityError
-from orchestrator.results import Seen
+from orchestrator.results import Seen, judge
 from orchestrator.shared.answers import RunState
 from orchestrator.shared.files import describe
 from orchestrator.verdict.case import SESSIONS
@@ -119,6 +120,15 @@ def test_a_journal_of_another_run_is_an_error(tmp_path: Path) -> None:
     write_journal(run, {**plan, **{"run_id": "other"}}, [record(run, "a")])
     result = run.settle(Seen("ended"))
     assert result.verdict == "error" and "other" in str(result.error)
+
+
+def test_a_run_under_the_name_of_another_one_is_an_error(tmp_path: Path) -> None:
+    run, plan = make_run(tmp_path, {"a": True})
+    write_journal(run, plan, [record(run, "a")])
+    assert run.settle(Seen("ended")).verdict == "passed"
+    for name, verdict in (("20261127-145613-053510d-12014474", "error"), ("kept", "passed")):
+        shutil.copytree(run.path, tmp_path / name)
+        assert judge(tmp_path / name, Seen("ended"), path=name).verdict == verdict
 
 
 def test_a_changed_journal_is_refused(tmp_path: Path) -> None:

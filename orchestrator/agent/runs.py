@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -13,11 +12,11 @@ from orchestrator.agent.host import processes
 from orchestrator.shared import journal
 from orchestrator.shared import plan as plans
 from orchestrator.shared.failure import Failure
+from orchestrator.shared.plan import RUN_ID
 from orchestrator.shared.run_ids import order
 
 _PIECE = 64 << 10
 _MOST_TOLD = 1000
-_RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{7}-[0-9a-f]{8}")
 
 
 def state_of(run_dir: Path) -> dict[str, Any]:
@@ -68,7 +67,7 @@ def list_runs(workdir: Path, begin: str = "") -> tuple[list[dict[str, Any]], int
 
 def newest(workdir: Path) -> str | None:
     """The run id of the last launch, by the time in it; None without one."""
-    return max((d.name for d in _run_dirs(workdir) if _RUN_ID.fullmatch(d.name)), key=order, default=None)
+    return max((d.name for d in _run_dirs(workdir) if RUN_ID.fullmatch(d.name)), key=order, default=None)
 
 
 def _run_dirs(workdir: Path) -> Iterator[Path]:

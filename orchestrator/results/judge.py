@@ -18,7 +18,7 @@ from orchestrator.results.summary import Course, summary, told_of_command, told_
 from orchestrator.shared import journal, stage_record
 from orchestrator.shared.answers import RunState
 from orchestrator.shared.events import Event
-from orchestrator.shared.plan import Plan, Stage, artifacts_of, has_no_verdict, is_command, with_sabotage
+from orchestrator.shared.plan import RUN_ID, Plan, Stage, artifacts_of, has_no_verdict, is_command, with_sabotage
 from orchestrator.shared.stage_record import Evidence
 from orchestrator.text import number, plain
 from orchestrator.told import values
@@ -53,7 +53,7 @@ def judge(directory: Path, seen: Seen, *, path: str, plan_from: PlanSource = "la
     """Judge the run in `directory`, which the result names `path`."""
     plan = read_plan((directory / "plan.json").read_text(errors="replace"), str(directory / "plan.json"))
     events = read_events(directory, seen.journal_bytes, _Judged(directory / "journal.jsonl"))
-    error = _run_error(plan, events, seen)
+    error = _out_of_place(plan, directory) or _run_error(plan, events, seen)
     ended_early = _ended_early(plan, events)
     resumed = sum(event["event"] == "run_resumed" for event in events)
     ended = any(event["event"] == "run_ended" for event in events)
@@ -266,6 +266,13 @@ def _strays(events: Sequence[Event]) -> str:
         return f"{left} of an earlier run's processes could not be ended"
     by_group = any(event.get("known_by_mark") is False for event in told)
     return "processes were known by their group only" if by_group else ""
+
+
+def _out_of_place(plan: Plan, directory: Path) -> str | None:
+    """A run that lies under the name of another one would be taken for that."""
+    name = directory.name
+    is_another = RUN_ID.fullmatch(name) and name != plan["run_id"]
+    return f"the folder is called as run {name}, and holds run {plan['run_id']}" if is_another else None
 
 
 def _run_error(plan: Plan, events: Sequence[Event], seen: Seen) -> str | None:

@@ -18,7 +18,7 @@ FORMATS = (1, 2)
 
 HASH_DIGITS = 8
 STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{7}-[0-9a-f]{8}")
+RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{7}-[0-9a-f]{8}")
 _OBJECT_NAME = re.compile(r"[0-9a-f]{40}")
 
 
@@ -355,7 +355,7 @@ def _checked(found: Dict[str, Any], source: str) -> Plan:
     wrong = first_error(found, Plan, "it")
     if wrong:
         raise Failure(f"{source} is not a plan: {wrong} is not as it should be")
-    if not _RUN_ID.fullmatch(found["run_id"]):
+    if not RUN_ID.fullmatch(found["run_id"]):
         raise Failure(f"{source} is not a plan: its run id is {found['run_id']!r}")
     commits = commits_of(cast(Plan, found))
     for name in (part for plan in commits.values() for part in (plan["commit"], plan["tree"])):

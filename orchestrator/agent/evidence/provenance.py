@@ -9,6 +9,7 @@ tree is a stand-in.
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
 import posixpath
@@ -24,7 +25,7 @@ from orchestrator.agent.env.interpreter import Interpreter
 from orchestrator.agent.evidence.provided import Provided
 from orchestrator.agent.layout import Layout
 from orchestrator.shared.stage_record import Elsewhere, ForeignModule
-from orchestrator.shared.text import plain
+from orchestrator.shared.text import listing, plain
 from orchestrator.shared.tree import LINK, Manifest, entry_of, object_name
 
 CODE_FOLDERS = (
@@ -212,6 +213,15 @@ class StageOrigins:
             if not (file in besides or f"{os.sep}." in file) and self._is_foreign_file(file):
                 yield file, f"it {how} {plain(file)}, which is neither the commit's nor the environment's"
 
+    def altered(self, seen: Seen) -> Iterator[str]:
+        """A doubt on each package that was installed from the tree with other code than is there."""
+        homes = self._homes
+        for name, file in seen.modules:
+            found = _altered(name, file, homes) if _is_below(file, homes.layer) else ()
+            others = [c.name for c, of in found if not any(_says_the_same(c, Path(homes.tree, path)) for path in of)]
+            if others:
+                yield f"{plain(name)} was installed with other code than the commit's: {listing(sorted(others))}"
+
     def _is_foreign_file(self, file: str) -> bool:
         return not (self._is_at_home(file) or _is_below(file, _LIBRARY_FOLDERS) or _is_installed_program(file))
 
@@ -304,22 +314,36 @@ def _is_altered(name: str, file: str, homes: Homes) -> bool:
     """Whether a copy of the tree's module, or a file of the package that it is, says something else than the commit, or
     is bytecode, which nobody can read.
     """
+    return file.endswith(".pyc") or next(_altered(name, file, homes), None) is not None
+
+
+def _altered(name: str, file: str, homes: Homes) -> Iterator[Tuple[Path, Iterable[str]]]:
+    """The files of a copy of the tree's module that say something else than the commit, each with its files there."""
     site = _without_module(name, file)
-    if file.endswith(".pyc"):
-        return True
     for copy, digest in _packed(Path(file)) or ((c, entry_of(os.path.realpath(c))[1]) for c in _files_of(Path(file))):
-        committed = _digests(os.path.relpath(copy, site), os.path.relpath(copy, homes.tree), homes)
-        if committed and digest and copy.name not in _WRITTEN_BY_BUILDS and digest not in committed:
-            return True
+        committed = _counterparts(os.path.relpath(copy, site), os.path.relpath(copy, homes.tree), homes)
+        if committed and digest and copy.name not in _WRITTEN_BY_BUILDS and digest not in committed.values():
+            yield copy, committed
+
+
+def _says_the_same(copy: Path, of: Path) -> bool:
+    """But for the version, which builds write into modules of other names, too."""
+    with contextlib.suppress(OSError):
+        one, other = (
+            [line for line in path.read_bytes().splitlines() if b"version" not in line.lower()] for path in (copy, of)
+        )
+        return one == other
     return False
 
 
-def _digests(module: str, itself: str, homes: Homes) -> Set[str]:
-    """Of the commit's files that are the module at the path `module`, as a file or as a package; not of `itself`."""
+def _counterparts(module: str, itself: str, homes: Homes) -> Dict[str, str]:
+    """The hashes of the commit's files that are the module at the path `module`, as a file or as a package; not of
+    `itself`.
+    """
     stem = re.sub(r"(/__init__)?\.py$", "", module)
     shapes = (f"{stem}.py", f"{stem}/__init__.py")
     return {
-        digest
+        path: digest
         for shape in shapes
         for path, digest in homes.sources.get(posixpath.basename(shape), {}).items()
         if path != itself and (path == shape or path.endswith(f"/{shape}"))

@@ -72,6 +72,7 @@ class Findings:
             *figures.doubts,
             *unread,
             *pointers,
+            *origins.altered(seen.origins),
             *self._files_from_elsewhere(origins, seen, lost),
         ]
         self._note_tree()

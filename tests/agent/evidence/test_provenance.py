@@ -284,3 +284,26 @@ def test_a_version_of_what_lies_where_packages_usually_do(
     homes = replace(origins._homes, sources=sources_of(tree), blobs=committed)
     found = seen({"module": Path(file).stem.replace("__init__", "widget"), "file": str(tree / file)})
     assert bool(StageOrigins(Provided.by_tree(tree), homes).foreign_modules(found)) is foreign
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("# core.py\n", False),
+        ("# core.py\n__version__ = '1.2.3'\n", False),
+        ("# core.py, patched\n", True),
+    ],
+)
+def test_what_a_build_has_made_of_a_module_is_told(
+    tmp_path: Path, tree: Path, origins: StageOrigins, text: str, says: bool
+) -> None:
+    packages = tmp_path / "layer" / "lib" / "python3.11" / "site-packages"
+    shutil.copytree(tree / "src" / "widget", packages / "widget")
+    (packages / "widget" / "core.py").write_text(text)
+    (packages / "widget" / "_version.py").write_text("made = 1\n")
+    (packages / "widget" / "made.py").write_text("made = 1\n")
+    layered = StageOrigins(Provided.by_tree(tree), replace(origins._homes, layer=[str(tmp_path / "layer")]))
+    found = seen({"module": "widget", "file": str(packages / "widget" / "__init__.py")})
+    said = "widget was installed with other code than the commit's: core.py"
+    assert list(layered.altered(found)) == ([said] if says else [])
+    assert not layered.foreign_modules(found)

@@ -84,7 +84,8 @@ class Spans:
                 return id(known.get(node.func.id)) in clocks
             return called(node) in self._names
 
-        return sum(map(is_read, nodes)) < 2 or any(_works(n, is_read, known) for n in nodes if isinstance(n, ast.stmt))
+        statements = [n for n in nodes if isinstance(n, ast.stmt)]
+        return sum(map(is_read, nodes)) < 2 or any(_works(n, frame.f_lineno, is_read, known) for n in statements)
 
 
 def _source(frame: FrameType) -> str:
@@ -102,11 +103,15 @@ def _last_line(node: Any) -> int:
     return (getattr(node, "end_lineno", None) or begin) if is_simple else begin
 
 
-def _works(statement: ast.stmt, is_read: Read, known: dict[str, Any]) -> bool:
-    """Whether it does something, but for what the statements inside it do."""
+def _works(statement: ast.stmt, end: int, is_read: Read, known: dict[str, Any]) -> bool:
+    """Whether it does something until the clock is read in the line `end`, but for what the statements inside it do."""
     nodes = list(_own(statement, known))
-    if any(map(is_read, nodes)):  # what is made of the time that it is now is done behind that
-        return any(_calls(n, known) or isinstance(n, _WORK) for n in nodes if not any(map(is_read, walked(n))))
+    reads = [_place(n) for n in nodes if is_read(n)]
+    if reads:  # what is made of the time that it is now is done behind that
+        around = [n for n in nodes if not any(map(is_read, walked(n)))]
+        if _last_line(statement) >= end:
+            around = [n for n in around if _place(n) < max(reads)]
+        return any(_calls(n, known) or isinstance(n, _WORK) for n in around)
     if isinstance(statement, ast.For) and not (
         _idles(statement.iter, known) or isinstance(_found(statement.iter, known), (range, repeat))
     ):
@@ -118,8 +123,13 @@ def _goes_nowhere(node: ast.AST, known: dict[str, Any]) -> bool:
     """Whether it is a loop over a `range` of nothing."""
     if not isinstance(node, ast.For) or called(node.iter) != "range":
         return False
-    found = [a.value if isinstance(a, ast.Constant) else _found(a, known) for a in node.iter.args]  # type: ignore[attr-defined]
+    arguments: list[Any] = node.iter.args  # type: ignore[attr-defined]
+    found: list[Any] = [a.value if isinstance(a, ast.Constant) else _found(a, known) for a in arguments]
     return all(isinstance(each, int) for each in found) and not range(*found)
+
+
+def _place(node: Any) -> tuple[int, int]:
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
 def _calls(node: ast.AST, known: dict[str, Any]) -> bool:

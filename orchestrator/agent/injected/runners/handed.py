@@ -44,12 +44,7 @@ def hands_nothing(function: Any, given: Iterable[object]) -> bool:
     """
     code, names = code_behind(function), getattr(function, "__globals__", None)
     given = list(given)
-    if (
-        names is None
-        or code is None
-        or code.co_argcount > len(given)
-        or not all(map(_is_plain, given))
-    ):
+    if names is None or code is None or code.co_argcount > len(given) or not all(map(_is_plain, given)):
         return False
     return not str(function.__module__).startswith("_pytest.") and not _keeps(code, names, set())
 

@@ -217,6 +217,8 @@ _ALWAYS = "what is asserted cannot be false"
 _ZEROS = "whether all numbers are other than 0 is compared, not the numbers"
 _MESSAGE = "assert takes what follows the comma for its message, and compares nothing"
 _NAN = "NaN is compared, which is never larger nor smaller"
+_OWN = "the tolerance was made of the difference itself"
+_NOTHING = "both sides are NaN throughout"
 
 
 def watch_raises(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,6 +258,15 @@ def watch_raises(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
         ("assert abs(three() - three()).max() < 0.1", None),
         ("err = abs(three() * 0 - three() * 0).max()\n    assert err < 1", None),
         ("err = abs(three()[0] - 3)\n    assert err < 9", None),
+        ("assert np.allclose(three() * np.nan, three() * np.nan, equal_nan=True)", _NOTHING),
+        ("assert np.allclose(three(), three(), equal_nan=True)", None),
+        ("a, b = three(), three() * 2\n    tol = abs(a - b).max() * 1.01\n    assert np.allclose(a, b, 0, tol)", _OWN),
+        ("a, b = three(), three() * 2\n    t = 2 * abs(b - a).max()\n    np.testing.assert_allclose(a, b, 0, t)", _OWN),
+        ("a, b = 1.0, 3.0\n    assert np.isclose(a, b, atol=abs(a - b))", _OWN),
+        (
+            "a, b, c = three(), three(), three() + 1\n    t = abs(b - c).max() / 2\n    assert np.allclose(a, b, 0, t)",
+            None,
+        ),
         ("assert abs(three() - three() * 2).max() < 1e30", _FAR),
         ("assert abs(three()[0] - len('abc')) < 1e30", _FAR),
         ("a, b = 3.0, 4\n    assert abs(b - a) < 1e30", _FAR),

@@ -115,4 +115,22 @@ def test_what_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing: 
 
 def test_timeit_of_a_name_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_timed(tmp_path, monkeypatch, "timeit('f', 'pass')\n")
+
+
+def test_timeit_of_a_function_that_names_another_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_timed(tmp_path, monkeypatch, "timeit(lambda: f, 'pass')\n")
+
+
+@pytest.mark.parametrize(
+    ("span", "is_work"),
+    [
+        ("for _ in range(none): f(x)\nprint((now() - t) / max(none, 1))", False),
+        ("for _ in range(2): f(x)\nprint((now() - t) / max(none, 1))", True),
+        ("made = [f(x), now() - t]", True),
+        ("made = [now() - t, f(x)]", False),
+    ],
+)
+def test_what_is_made_of_a_time_is_no_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, span: str, is_work: bool
+) -> None:
+    assert is_timed(tmp_path, monkeypatch, f"t = now()\n{span}\n") is is_work

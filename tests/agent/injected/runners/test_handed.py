@@ -106,7 +106,7 @@ def test_a_value_may_be_taken_by_a_test_its_inner_function_or_another_fixture() 
         assert made == 3
 
     def hands_it_in(made: int) -> None:
-        assert list(map(lambda n: n + made, [1])) == [4]
+        assert (lambda n: n + made)(1) == 4
 
     def asks_for(request: Any) -> None:
         assert request.getfixturevalue("made") == 3
