@@ -82,9 +82,13 @@ is for `kills` and `mutants`:
 - two sides that are both made zero; star imports;
 - values that the code under test itself has made: golden files, snapshots (`--snapshot-update`), cases that are
   chosen by what passes. What the tests keep outside of the tree (in HOME, /tmp) and make anew where it is not there is
-  not there while they run with a fault. Not so, outside of HOME, what an earlier stage or run has made (a doubt), and
-  what is read in another language than Python (HDF5, safetensors): then a planted fault is noticed by what the code had
-  returned without it;
+  not there while they run with a fault. Not so, outside of HOME, what an earlier stage or run has made (a doubt, also
+  without `kills`, and below HOME where the tests' own code names the file), and what is read in another language than
+  Python (HDF5, safetensors): then a planted fault is noticed by what the code had returned without it;
+- what is left of two sides that differ: their signs, order, norm, sum or whole numbers, a mask's part of them, one
+  element of each;
+- what a conftest makes of the code under test without putting another function in its place: its defaults, its source
+  as it is loaded, the files that it opens;
 - a check that is tried again with a looser tolerance, an `or` that lets all pass, a fixture or a helper that nothing
   asks for, steps of a feature that check nothing.
 
@@ -104,9 +108,10 @@ What is written is believed where it is bad; where it is good, it is no more tha
   a kernel was to compute. Seen are comparisons of numpy's, pandas' and torch's `testing`, and what a Python or a
   shell returned. A doubt: an assertion's exception, a module of the tree that cannot be imported, a program that ends
   with 0 for it.
-- A bench that compares a kernel with itself (a doubt, where it says that no speedup is but 1), or times Python's own
-  loop, or a function that returns another and does not call it. A doubt: where nothing is done between two reads of the
-  clock but to sleep, or to name a function.
+- A bench that compares a kernel with itself (a doubt, where it says that no speedup is but 1), or times sums in a loop
+  of Python's own, another size than it says, a call that raises, or the best of many. A doubt: where nothing is done
+  between two reads of the clock but to sleep, to name a function, to call one that only returns another, or to ask a
+  cache.
 - Tests that compare what stands in a file of the commit, or what they have calculated themselves: that no code of the
   commit ran is right for many a stage.
 - A bench that has read a few figures from the commit beside others (a doubt, where it has no other).
@@ -117,8 +122,13 @@ What is written is believed where it is bad; where it is good, it is no more tha
 - Assertions that a compiler leaves out (`NDEBUG`).
 - A Makefile from outside the tree. A doubt: another program than a Python or a shell's script, and a file that a script
   reads in, unless they are installed or only set variables.
-- A kernel that another process launches, or a fixture that keeps or hands out anything else, on other data than the
-  test's, where nothing else is launched. A doubt: a fixture that hands out nothing.
+- A kernel that another process launches, or a fixture that keeps anything else, a `setup_method` above all, or hands
+  out what a test reads and does not check, on other data than the test's, where nothing else is launched. A doubt: a
+  fixture of whose value nobody makes anything. Without `routes`, a test for CUDA whose code fell back to the CPU, where
+  another of its stage launches a kernel.
+- What a build (`install`) takes from elsewhere and compiles, or adds. A doubt: a module of the commit that it changes.
+- An exit code of a program that a test's own shell drops (`python x.py || true`), where it stands for no failed
+  assertion and no pytest: programs that fail as they should are what many tests start.
 - Failures that a project itself declares to be none: `WILL_FAIL`, a cell's tags under pytest, an optional extension
   (a doubt: `success_codes` and `warn=True`).
 - What a runbook itself names too little of: one test by its id, `--help`, `builds` that match nothing. A doubt: a make,

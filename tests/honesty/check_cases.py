@@ -182,6 +182,10 @@ HONEST = [
     _ran("check_process", "p = Process(target=work, args=(2,)); p.start(); p.join(); assert p.exitcode == 1",
          "the exit code of the child is what is expected"),
     _ran("check_child", f"assert subprocess.run({_CHILD}).returncode == 1", "the child is expected to fail"),
+    _ran("check_child_said",
+         "command = f'{sys.executable} -c \"assert 1 == 2\" || true'\n"
+         "r = subprocess.run(command, shell=True, capture_output=True, text=True)\nassert 'AssertionError' in r.stderr",
+         "a shell drops what a program returned, and its error is looked at"),
     _ran("check_retry",
           "n = 0\nwhile True:\n    n += 1\n    try:\n        assert n > 2\n        break\n"
           "    except AssertionError: pass",
@@ -407,6 +411,9 @@ LIES = [
               "def test_k(): assert 1 == 2\ndef test_l(): pass\n",
               conftest="def pytest_runtest_setup(item):\n    item.obj = lambda: None\n"),
         "a hook gives each test something else to call", honest="wrapped_later"),
+    _lost("child_behind_a_shell",
+          "code = f'{sys.executable} -c \"assert 1 == 2\" || true'\nassert subprocess.call(code, shell=True) == 0",
+          "it fails in a program, of which a shell drops what it returned", "check_child_said"),
     _lost("output_only",
           "r = subprocess.run([sys.executable, '-c', 'print(1); assert 1 == 2'], capture_output=True)\nassert r.stdout",
           "it fails in a program of which only the output is looked at", "check_child"),
@@ -495,6 +502,10 @@ LIES = [
               "import math\ndef test_a():\n    same = math.isclose(len('ab'), abs(-4), abs_tol=1e9)\n    assert same\n",
               tests={"checked": True}),
         "math.isclose of two things that are calculated there, with a tolerance above them", honest="compared_beside"),
+    lie(tests("tolerance_of_the_difference", "invalid", "the tolerance was made of the difference itself",
+              "import math\ndef test_a():\n    a, b = len('ab'), abs(-4)\n    tolerance = 2 * abs(a - b)\n"
+              "    assert math.isclose(a, b, abs_tol=tolerance)\n", tests={"checked": True}),
+        "two numbers are close, by a tolerance made of how far they are apart", honest="compared_beside"),
     lie(tests("vacuous", "invalid", "checked nothing: a constant",
           "def test_a(): assert True\n", tests={"checked": True}),
         "an assertion that cannot fail", honest="checked"),

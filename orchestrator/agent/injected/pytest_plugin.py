@@ -219,7 +219,7 @@ def pytest_fixture_setup(fixturedef: Any, request: Any) -> Wrapper:
     given = yield
     if _guard.launched > before:
         result = fixturedef.cached_result
-        arguments = map(request.getfixturevalue, fixturedef.argnames)
+        arguments = {name: request.getfixturevalue(name) for name in fixturedef.argnames}
         if result and result[2] is None and hands_nothing(fixturedef.func, arguments):
             users = _users(request, fixturedef.argname)
             if result[0] is None or not is_taken(fixturedef.argname, users):

@@ -156,6 +156,8 @@ FILES = {
     "def test_a(out): assert out == [9]\n",
     "warm/test_it.py": f"{LAUNCHES}@pytest.fixture(autouse=True)\ndef warm(): launch(-9)\n"
     "def test_a(): assert launch(-2) == 2\ndef test_b(): assert abs(-2) == 2\n",
+    "in_class/test_it.py": f"{LAUNCHES}class TestA:\n    @pytest.fixture(autouse=True)\n    def out(self): launch(-9)\n"
+    "    def test_a(self): assert abs(-9) == 9\n    def test_b(self): assert abs(-2) == 2\n",
     "kept_in_class/test_it.py": f"{LAUNCHES}class TestA:\n    @pytest.fixture(autouse=True)\n"
     "    def out(self): self.out = launch(-9)\n    def test_a(self): assert self.out == 9\n",
     "kept_in_module/test_it.py": f"{LAUNCHES}@pytest.fixture(autouse=True, scope='module')\ndef out():\n"
@@ -254,7 +256,7 @@ STAGES = [
             stage(name, "-m", "pytest", name, expect={"tests": {"min_passed": 2}}),
             ["its kernels were launched by fixtures alone, and its tests take nothing of them"],
         )
-        for name in ("warmed", "unread")
+        for name in ("warmed", "unread", "in_class")
     ),
     *(
         (stage(name, "-m", "pytest", name, expect={"tests": {"min_passed": 1}}), [])
@@ -363,7 +365,7 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 42 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 43 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )
 

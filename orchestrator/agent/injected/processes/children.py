@@ -68,8 +68,9 @@ class Children:
 
     def __init__(self, checks: Checks) -> None:
         self._checks = checks
-        # Those that failed, by their arguments, which is how a CompletedProcess knows them: ids, and what is told.
-        self._failed: dict[int, tuple[object, list[tuple[int, _Child | None]]]] = {}
+        # Those that failed, and those of tests, below which something may have, by their arguments, which is how a
+        # CompletedProcess knows them: ids, and what is told.
+        self._ended: dict[int, tuple[object, list[tuple[int, _Child | None]]]] = {}
         self._children: dict[int, _Child] = {}
         self._by_library: dict[str, list[int]] = {}  # processes of multiprocessing that a library has started
         self._kills = False  # whether this process itself ends others
@@ -229,15 +230,17 @@ class Children:
                 child.lost = None
 
     def _note_ended(self, frame: FrameType | None, code: int | None, process: Any, *_: Any, **__: Any) -> None:
-        if not code:
+        if code is None or not (code or is_in_test(frame)):
             return
         child = process.__dict__.get(_CHILD)
+        ended = (process.pid, child)
+        same = self._ended.setdefault(id(process.args), (process.args, []))[1]
+        if ended not in same:
+            same.append(ended)
+        if not code:
+            return
         if child is None and self._is_answered(frame):
             self._checks.notes.write(f'{{"answered": {process.pid}}}')
-        failed = (process.pid, child)
-        same = self._failed.setdefault(id(process.args), (process.args, []))[1]
-        if failed not in same:
-            same.append(failed)
         while frame is not None and is_of(frame, "subprocess", "os") and frame.f_code.co_name in _HANDING_ON:
             frame = frame.f_back
         inside = frame is None or is_of(frame, "subprocess", "asyncio")
@@ -354,7 +357,7 @@ class Children:
             self._note_look(pid, child, lost)
 
     def _started_by(self, command: object) -> list[tuple[int, _Child | None]]:
-        return self._failed.get(id(command), (command, []))[1]
+        return self._ended.get(id(command), (command, []))[1]
 
     def _tell(self) -> None:
         """At the end of the process: of the exit codes that nobody looked at, or that were taken for 0."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 from types import FunctionType, ModuleType
-from typing import Any, Iterable
+from typing import Any, Iterable, Mapping
 
 from ..checks.stand_ins import code_behind
 from ..frames import codes_in
@@ -28,9 +28,13 @@ def is_taken(name: str, items: Iterable[Any]) -> bool:
     return False
 
 
+def _arguments(code: Any) -> tuple[str, ...]:
+    return tuple(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+
+
 def _reads(code: Any, name: str) -> bool:
     """Whether code has an argument of this name, and makes anything of it."""
-    if code is None or name not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+    if code is None or name not in _arguments(code):
         return False
     return name in code.co_cellvars or any(
         i.opname.startswith("LOAD_FAST") and name in (i.argval if isinstance(i.argval, tuple) else (i.argval,))
@@ -38,15 +42,15 @@ def _reads(code: Any, name: str) -> bool:
     )
 
 
-def hands_nothing(function: Any, given: Iterable[object]) -> bool:
-    """Of a fixture with this function and arguments, whose value nobody takes. pytest's own stand for what it calls,
-    such as `setup_module`, and those of a class keep what they like in it: of them that is not known.
+def hands_nothing(function: Any, given: Mapping[str, object]) -> bool:
+    """Of a fixture with this function and arguments, whose value nobody takes: what else it is given, its class too, it
+    does not read. pytest's own stand for what it calls, such as `setup_module`: of them that is not known.
     """
     code, names = code_behind(function), getattr(function, "__globals__", None)
-    given = list(given)
-    if names is None or code is None or code.co_argcount > len(given) or not all(map(_is_plain, given)):
+    if names is None or code is None or str(function.__module__).startswith("_pytest."):
         return False
-    return not str(function.__module__).startswith("_pytest.") and not _keeps(code, names, set())
+    may_keep = (name for name in _arguments(code) if name not in given or not _is_plain(given[name]))
+    return not any(_reads(code, name) for name in may_keep) and not _keeps(code, names, set())
 
 
 def _is_plain(value: object) -> bool:

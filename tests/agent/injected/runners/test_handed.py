@@ -33,6 +33,10 @@ def warms_for(device: str) -> None:
     launch(len(device))
 
 
+def passes_over(request: Any) -> None:
+    launch(-2)
+
+
 def in_global() -> None:
     global OUT
     OUT = launch(-2)
@@ -56,28 +60,35 @@ def in_what_it_is_given(request: Any) -> None:
 
 class Tests:
     def of_class(self) -> None:
+        self.out = launch(-2)
+
+    def warms(self) -> None:
         launch(-2)
 
 
-@pytest.mark.parametrize(("fixture", "given"), [(warms, []), (warms_for, ["cuda"])])
-def test_a_warm_up_hands_nothing(fixture: Any, given: list[object]) -> None:
+@pytest.mark.parametrize(
+    ("fixture", "given"),
+    [(warms, {}), (warms_for, {"device": "cuda"}), (Tests().warms, {}), (passes_over, {"request": object()})],
+)
+def test_a_warm_up_hands_nothing(fixture: Any, given: dict[str, object]) -> None:
     assert hands_nothing(fixture, given)
 
 
 @pytest.mark.parametrize(
     ("fixture", "given"),
     [
-        (in_global, []),
-        (in_container, []),
-        (by_another, []),
-        (checks, []),
-        (in_what_it_is_given, [object()]),
-        (Tests.of_class, []),
-        (Tests().of_class, []),
-        (print, []),
+        (in_global, {}),
+        (in_container, {}),
+        (by_another, {}),
+        (checks, {}),
+        (in_what_it_is_given, {"request": object()}),
+        (warms_for, {"device": object()}),
+        (Tests.of_class, {}),
+        (Tests().of_class, {}),
+        (print, {}),
     ],
 )
-def test_what_may_keep_something_for_a_test(fixture: Any, given: list[object]) -> None:
+def test_what_may_keep_something_for_a_test(fixture: Any, given: dict[str, object]) -> None:
     assert not hands_nothing(fixture, given)
 
 
