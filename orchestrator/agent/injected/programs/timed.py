@@ -142,9 +142,10 @@ def _does_nothing(function: Any) -> bool:
 
     if type(function).__name__ == "_lru_cache_wrapper":
         return bool(function.cache_info().hits)
-    code = getattr(function, "__code__", None)
-    if code is None:
+    function = getattr(function, "__func__", function)
+    if type(function) is not type(_does_nothing):  # what is compiled may show code, too, that is none
         return False
+    code = function.__code__
     names = (i.opname for i in dis.get_instructions(code))
     return bool(code.co_flags & _LAZY) or all(name.startswith(_INSTRUCTIONS) for name in names)
 

@@ -46,6 +46,10 @@ def kept(n): return sum(x)
 kept(3), kept(3)
 fresh = functools.lru_cache(None)(lambda n: sum(x))
 none = 0
+class Compiled:
+    __code__ = (lambda: None).__code__
+    def __call__(self): return sum(x)
+compiled = Compiled()
 """
 
 
@@ -78,7 +82,7 @@ def is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> bo
         "f(x)", "data @ data", "[v + v for v in x]", "next(iter(x))",
         "functools.partial(data.run)()", "math.factorial(9)",
         "data.value", "data.kept; data.kept", "for _ in range(3): data.value", "data.made_for_it", "x[0]",
-        "for _ in repeat(3): pass", "list(repeat(3))", "data.repeat(3)", "made(f)(x)", "fresh(3)",
+        "for _ in repeat(3): pass", "list(repeat(3))", "data.repeat(3)", "made(f)(x)", "fresh(3)", "compiled()",
         "for _ in range(len(x)): f()", "for _ in range(2): f()", "data.synchronize()", "sleep(3)",
         "for _ in map(f, [x]): pass",
     ],
