@@ -23,6 +23,7 @@ from orchestrator.text import nearest, plain
 _LIMIT_S = 600
 _CHUNK = 1 << 20
 
+_KINDS = ("tags", "heads")
 _EXECUTABLE, _LINK, _SUBMODULE = "100755", "120000", "160000"
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _HEX = re.compile(r"[0-9a-fA-F]{4,40}\Z")
@@ -122,24 +123,22 @@ class Repository:
         commit = done.stdout.decode().strip()
         if not _COMMIT.match(commit):  # `^HEAD`: what it leaves out
             raise InputError(f"revision {plain(repr(name))} in {self.root} is not a commit")
-        if b" is ambiguous" in done.stderr:  # git prefers the tag, and only warns
-            self._refuse_two(name)
+        if b" is ambiguous" in done.stderr:  # git prefers a tag, and what lies aside of both, and only warns
+            self._refuse_two(name, commit)
         if _HEX.match(name) and not commit.startswith(name.lower()):
             other = next((line[:12] for line in self._disambiguated(name) if line.endswith(" commit")), None)
             if other:  # git prefers the name, and only warns
                 raise InputError(f"{plain(name)!r} in {self.root} is commit {other}, and a name of {commit[:12]}")
         return Revision(commit, self._tree_of(commit))
 
-    def _refuse_two(self, name: str) -> None:
-        """InputError where a tag and a branch of this name are two commits."""
-        meant = {
-            kind: self.said("rev-parse", "--verify", f"refs/{kind}/{name}^{{commit}}") for kind in ("tags", "heads")
-        }
-        if None not in meant.values() and len({*meant.values()}) > 1:
-            told = " or ".join(
-                f"{kind}/{plain(name)} ({commit[:12].decode()})" for kind, commit in meant.items() if commit
-            )
-            raise InputError(f"{plain(name)!r} in {self.root} is a tag and a branch: expected {told}")
+    def _refuse_two(self, name: str, taken: str) -> None:
+        """InputError where the name is also a tag or a branch of another commit than the one that git has `taken`."""
+        found = ((kind, self.said("rev-parse", "--verify", f"refs/{kind}/{name}^{{commit}}")) for kind in _KINDS)
+        meant = {f"{kind}/{plain(name)}": commit.decode().strip() for kind, commit in found if commit}
+        if {*meant.values()} - {taken}:
+            told = " or ".join(f"{known} ({commit[:12]})" for known, commit in meant.items())
+            are = "a tag and a branch" if len(meant) == 2 else f"taken by git for commit {taken[:12]}"
+            raise InputError(f"{plain(name)!r} in {self.root} is {are}: expected {told}")
 
     def has_commit(self, commit: str) -> bool:
         """Whether this repository holds the commit with this full hash."""

@@ -101,6 +101,15 @@ def test_a_tag_and_a_branch_of_one_name(git: Git) -> None:
     assert Repository.open(git.root).revision("both").commit == first
 
 
+def test_a_branch_beside_a_reference_of_its_name_that_is_none(git: Git) -> None:
+    first, second = (git("commit-tree", git("write-tree"), "-m", message) for message in "ab")
+    git("branch", "one", first)
+    git("update-ref", "refs/one", second)
+    assert f"taken by git for commit {second[:12]}: expected heads/one ({first[:12]})" in refusal(git, "one")
+    git("update-ref", "refs/one", first)
+    assert Repository.open(git.root).revision("one").commit == first
+
+
 def test_what_a_revision_leaves_out_is_no_commit(git: Git) -> None:
     git("commit", "--allow-empty", "-m", "a")
     assert "'^HEAD'" in refusal(git, "^HEAD") and refusal(git, "^HEAD").endswith("is not a commit")
