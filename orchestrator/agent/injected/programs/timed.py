@@ -141,7 +141,8 @@ def _does_nothing(function: Any) -> bool:
     import dis
 
     if type(function).__name__ == "_lru_cache_wrapper":
-        return bool(function.cache_info().hits)
+        had = function.cache_info()
+        return bool(had.hits >= had.misses > 0)  # what calls itself for parts of its result may have some of them
     function = getattr(function, "__func__", function)
     if type(function) is not type(_does_nothing):  # what is compiled may show code, too, that is none
         return False
