@@ -37,6 +37,14 @@ class Needs:
     unread: list[str] = field(default_factory=list)
     unnamed: list[str] = field(default_factory=list)
 
+    def add(self, text: str) -> None:
+        """A requirement; of a package that is there already, its extras."""
+        new = Requirement(text)
+        known = self.plain.get(canonicalize_name(new.name))
+        kept = Requirement(known) if known else new
+        kept.extras |= new.extras
+        self.plain[canonicalize_name(new.name)] = str(kept)
+
 
 class Metadata:
     """What the files of the project in a folder say; what cannot be read says nothing."""
@@ -139,14 +147,12 @@ class Metadata:
         runners = test_runners.needs(self.folder, _table(self._data, "tool", "hatch", "envs"))
         others = self._read([".[dev]", "-r requirements.txt", *self._files(("dev",)), *runners])
         for name, text in others.plain.items():
-            if "pytest" in name or is_named(name):
-                needs.plain.setdefault(name, text)
-            elif name not in needs.plain:
+            if "pytest" in name or name in needs.plain or is_named(name):
+                needs.add(text)
+            else:
                 needs.unnamed.append(text)
-        for name, text in self._read(
-            pytest_plugins.needs(self.pytest_configuration(), self._own_modules())
-        ).plain.items():
-            needs.plain.setdefault(name, text)
+        for text in self._read(pytest_plugins.needs(self.pytest_configuration(), self._own_modules())).plain.values():
+            needs.add(text)
         needs.unread += others.unread
         for outer in (each.requirements(is_named) for each in around):
             needs.plain = {**outer.plain, **needs.plain}
@@ -171,7 +177,7 @@ class Metadata:
                 needs.unread.append(line)
             elif applies(requirement):
                 requirement.marker = None
-                needs.plain.setdefault(canonicalize_name(requirement.name), str(requirement))
+                needs.add(str(requirement))
         return needs
 
     def _meant(self, lines: Iterable[str], folder: Path, seen: set[str]) -> Iterator[str]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from orchestrator.config.survey import Survey, is_test_file
+from orchestrator.config.programs import Check
+from orchestrator.config.survey import Survey
+from orchestrator.config.test_files import is_test_file
 
 NAME = "validate"
 SCHEMAS = ".schema"
@@ -118,8 +121,12 @@ def _stages(found: Survey, suffix: str) -> Iterator[str]:
         yield from _tests(found, suffix, where)
     elif found.other_tests:
         yield from _other_tests(found, suffix, where)
-    else:
+    elif not found.checks:
         yield from _import(found, suffix, where)
+    groups = [[check for check in found.checks if check.cuda == cuda] for cuda in (False, True)]
+    for number, checks in enumerate(filter(None, groups)):
+        yield from [""] if number or found.tests or found.other_tests else []
+        yield from _checks(checks, found, suffix, where)
     names: set[str] = set()
     for bench in found.benches[:_MOST_BENCHES]:
         stem = PurePosixPath(bench).stem
@@ -196,6 +203,25 @@ def _other_tests(found: Survey, suffix: str, where: list[str]) -> Iterator[str]:
     yield "    shell: |"
     yield from (f"      {line}" for line in found.other_tests)
     yield f"    expect: {{artifacts: [{{path: tests{suffix}.txt, from: stdout}}]}}"
+
+
+def _checks(checks: Sequence[Check], found: Survey, suffix: str, where: list[str]) -> Iterator[str]:
+    """Of programs that need CUDA, or of those that do not."""
+    name = f"checks_gpu{suffix}" if checks[0].cuda else f"checks{suffix}"
+    yield "  # Programs that check something, of which pytest collects nothing. The first that fails ends the stage."
+    yield f"  - name: {name}"
+    yield from where
+    yield from ["    when: [cuda]      # left out, and said so, where there is no GPU"] if checks[0].cuda else []
+    yield "    shell: |"
+    inside = (str(PurePosixPath(check.path).relative_to(found.project or ".")) for check in checks)
+    yield from (f"      python {shlex.quote(path)}" for path in inside)
+    yield "      echo checked      # only where none has failed"
+    printed = [check for check in checks if check.printed]
+    if printed:
+        names = ", ".join(PurePosixPath(check.path).name for check in printed)
+        yield f"    # These print what they compare, and return 0 whatever it is; better: assert it. {names}"[:_LINE]
+    lacks = ", lacks: ['False']" if printed else ""
+    yield f"    expect: {{artifacts: [{{path: {name}.txt, from: stdout, contains: [checked]{lacks}}}]}}"
 
 
 def _pytest(found: Survey) -> str:

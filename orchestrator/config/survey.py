@@ -5,48 +5,34 @@ from __future__ import annotations
 import ast
 import os
 import re
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
 
-from orchestrator.config import other_tests, pytest_plugins
+from orchestrator.config import imports, other_tests, pytest_plugins
 from orchestrator.config.metadata import FILES, Metadata
+from orchestrator.config.programs import Check, check, runs
 from orchestrator.config.read import parsed, text_of
-from orchestrator.config.under_test import functions
+from orchestrator.config.test_files import TESTS_FOLDER, is_called_tests, is_test_file, writes_tests
+from orchestrator.config.under_test import functions, layers
 
 _MOST_FILES = 20_000
 _LONGEST_REASON = 90
 _NOT_OURS = frozenset("node_modules site-packages build dist artifacts third_party thirdparty external vendor".split())
-_TEST_FILE = re.compile(r"test_.*\.py|.*_test\.py")
-_TESTS_BY_NAME = re.compile(r"tests?\.py")
-_BENCH = re.compile(r"bench(mark)?s?(_.*)?|.*_bench(mark)?s?", re.IGNORECASE)
+_BENCH = re.compile(r"(?:.*_)?bench(?:es|(?:mark)?(?:s|ing)?)(?:_.*)?", re.IGNORECASE)
 _NATIVE = (".c", ".cc", ".cpp", ".cxx", ".cu", ".pyx", ".rs", ".f90")
 _CUDA = re.compile(r"\bcuda\b|\btriton\b", re.IGNORECASE)
 _MEASURES = re.compile(r"time|timer|timeit|perf_counter|do_bench|benchmarks?|elapsed|profiler?", re.IGNORECASE)
-_PROGRAM = re.compile(r"\b__main__\b|\.parse_args\(|\bsys\.argv\b")
 _IMPORT = re.compile(
     r"(?:^\s*(?:from|import)\s+|\bimportorskip\(\s*[\"'])"
     r"(torch|triton|flash_attn|cupy|jax|numba|tensorflow|pycuda|cuda|cudf|cuml|taichi|tinygrad)\b",
     re.MULTILINE,
 )
-_WRITTEN_TEST = re.compile(r"^\s*(?:(?:async\s+)?def|class)\s+\w*test|import \*", re.IGNORECASE | re.MULTILINE)
 _NO_MODULES = ("setup.py", "conftest.py")  # of a project, whatever lies beside them
-_TESTS_FOLDER = re.compile(r"_*tests?_*|testing")
 _STUBS = re.compile(r"types-.*|.*-stubs")
-_OF_THE_BUILD = frozenset({"pkg_resources", "setuptools"})
-# Modules whose distribution is called otherwise.
-_DISTRIBUTIONS = {
-    "absl": "absl-py", "attr": "attrs", "bs4": "beautifulsoup4", "bson": "pymongo", "composer": "mosaicml",
-    "cuda": "cuda-python", "cutlass": "nvidia-cutlass-dsl", "cv2": "opencv-python-headless",
-    "dateutil": "python-dateutil", "dotenv": "python-dotenv", "fla": "flash-linear-attention",
-    "flash_attn": "flash-attn", "git": "gitpython", "haiku": "dm-haiku", "hydra": "hydra-core", "jwt": "pyjwt",
-    "mpl_toolkits": "matplotlib", "PIL": "pillow", "pynvml": "nvidia-ml-py", "skimage": "scikit-image",
-    "sklearn": "scikit-learn", "stk": "stanford-stk", "tree": "dm-tree", "xdist": "pytest-xdist", "yaml": "pyyaml",
-    "zmq": "pyzmq",
-}  # fmt: skip
+_PAIRED = frozenset({"torch", "triton", "flash-attn"})  # whose versions are chosen anyway
 
 
 @dataclass
@@ -56,8 +42,8 @@ class Survey:
     no plain ones, `unnamed` those of developers that no test names, `build_needs` those of setup.py, none without one;
     `discovered` is the package (dotted, in a namespace) or module at the top that setuptools has to find by itself.
     `cuda_tests` are those of the `tests` files that mention CUDA or Triton, `skips` the reasons that tests give to be
-    skipped, `functions` what they call of the project, `other_tests` a shell's lines that run tests which are none of
-    pytest's.
+    skipped, `functions` what they call of the project, `layers` its classes with a `forward`, `other_tests` a shell's
+    lines that run tests which are none of pytest's, `checks` programs that check something by themselves.
     """
 
     name: str
@@ -68,6 +54,7 @@ class Survey:
     test_files: int = 0
     cuda_tests: list[str] = field(default_factory=list)
     other_tests: list[str] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
     benches: list[str] = field(default_factory=list)
     cuda_benches: list[str] = field(default_factory=list)
     modules: set[str] = field(default_factory=set)
@@ -81,6 +68,7 @@ class Survey:
     build_needs: list[str] = field(default_factory=list)
     skips: list[str] = field(default_factory=list)
     functions: list[str] = field(default_factory=list)
+    layers: set[str] = field(default_factory=set)
 
     def told(self) -> str:
         """What was found, as a clause."""
@@ -89,9 +77,12 @@ class Survey:
         parts += ["a compiled extension"] if self.extension else []
         parts += [f"{self.test_files} test files" if self.test_files != 1 else "1 test file"]
         parts += [f"{len(self.cuda_tests)} of them for CUDA or Triton"] if self.cuda_tests else []
+        parts += [f"{len(self.checks)} programs that check something"] if len(self.checks) > 1 else []
+        parts += ["1 program that checks something"] if len(self.checks) == 1 else []
         parts += [f"tests for {self.other_tests[-1].split()[0]}"] if self.other_tests else []
         parts += [f"{len(self.benches)} benches" if len(self.benches) != 1 else "1 bench"] if self.benches else []
-        parts += [" and ".join(sorted(self.modules))] if self.modules else []
+        libraries = sorted({imports.DISTRIBUTIONS.get(name, name) for name in self.modules})
+        parts += [" and ".join(libraries)] if libraries else []
         return ", ".join(parts)
 
 
@@ -121,6 +112,7 @@ def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: s
         found.discovered = next(iter(found.packages or sorted(_in_namespaces(own)) or modules), "")
     _look_at_python(root, own, found)
     found.tests = _where_tests_are(found, own, metadata)
+    found.cuda_tests = [file for file in found.cuda_tests if _is_inside(file, found)]
     found.benches = [
         bench for bench in found.benches if bench in found.cuda_benches or not _is_among_tests(bench, found)
     ]
@@ -129,7 +121,11 @@ def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: s
         found.other_tests = other_tests.lines(root / (project or ""), inside_project)
     found.build_needs = metadata.build_needs
     texts = {path: text_of(root / path) for path in _around_tests(own, found)}
-    found.functions = functions(texts.values(), inside_project)
+    skips = dict.fromkeys(reason for text in texts.values() for reason in _skips(text))
+    found.skips = [reason for reason in skips if len(reason) <= _LONGEST_REASON]
+    found.checks = [each for each in found.checks if not _is_started_by(texts, each.path)]
+    texts |= {PurePosixPath(each.path): text_of(root / each.path) for each in found.checks}
+    found.functions = functions(texts.values(), inside_project, found.layers)
     top = Metadata(root)
     named_by = (*texts.values(), *(text_of(root / path) for path in _helpers(own)), metadata.pytest, top.pytest)
     needs = metadata.requirements(
@@ -138,7 +134,9 @@ def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: s
     )
     known = {*needs.plain, canonicalize_name(found.name)}
     on_path = [path for name in metadata.pytest_paths("pythonpath") for path in (metadata.folder / name).glob("*")]
-    imported = _imported(texts.values(), files) - {path.stem for path in on_path} - metadata.extensions
+    names_all = known - _PAIRED - {canonicalize_name(found.name)}
+    running = texts if names_all else imports.reached(texts, files, lambda path: text_of(root / path))
+    imported = imports.distributions(running, files) - {path.stem for path in on_path} - metadata.extensions
     imported |= pytest_plugins.of_tests(texts.values(), metadata.pytest_configuration(), known)
     found.guessed = sorted(name for name in imported if not _brought(name, known))
     found.needs = [*needs.plain.values(), *found.guessed]
@@ -148,7 +146,7 @@ def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: s
 
 def _names(text: str, distribution: str) -> bool:
     """Whether a text of Python or of pytest's configuration names this distribution, or its module."""
-    modules = [module for module, name in _DISTRIBUTIONS.items() if canonicalize_name(name) == distribution]
+    modules = [module for module, name in imports.DISTRIBUTIONS.items() if canonicalize_name(name) == distribution]
     words = "|".join(map(re.escape, (distribution, distribution.replace("-", "_"), *modules)))
     return bool(re.search(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])", text, re.IGNORECASE))
 
@@ -161,12 +159,18 @@ def _brought(name: str, known: Iterable[str]) -> bool:
     return any(f"-{name}-" in f"-{other}-" and not _STUBS.fullmatch(other) for other in known)
 
 
+def _is_started_by(tests: Mapping[PurePosixPath, str], program: str) -> bool:
+    """Whether tests name this program: then they run it themselves, with what it needs."""
+    stem = re.compile(rf"\b{re.escape(PurePosixPath(program).stem)}\b")
+    return any(stem.search(text) for path, text in tests.items() if str(path) != program)
+
+
 def _around_tests(files: Sequence[str], found: Survey) -> list[PurePosixPath]:
     """The chosen tests, packages around them, and each conftest."""
     paths = [PurePosixPath(file) for file in files]
     chosen = [PurePosixPath(_joined(found.project or "", path)) for path in found.tests]
     tests = [path for path in paths if is_test_file(path) and {path, *path.parents} & {*chosen}]
-    around = {folder for test in tests for folder in test.parents if any(map(_TESTS_FOLDER.fullmatch, folder.parts))}
+    around = {folder for test in tests for folder in test.parents if any(map(TESTS_FOLDER.fullmatch, folder.parts))}
     tests += [path for path in paths if path.name == "__init__.py" and path.parent in around]
     return [*tests, *(path for path in paths if path in chosen or path.name == "conftest.py")]
 
@@ -175,56 +179,7 @@ def _helpers(files: Iterable[str]) -> list[PurePosixPath]:
     """What lies in folders of tests beside them: what they import, and programs that they run."""
     paths = (PurePosixPath(file) for file in files)
     code = (path for path in paths if path.suffix == ".py" and not is_test_file(path))
-    return [path for path in code if any(map(_TESTS_FOLDER.fullmatch, path.parts[:-1]))]
-
-
-def _imported(texts: Iterable[str], files: Sequence[str]) -> set[str]:
-    """Distributions of what these texts import in any case: neither Python's own nor the repository's."""
-    paths = list(map(PurePosixPath, files))
-    beside = _beside_tests(paths)
-    names = {name for text in texts for name in _imports(text) if beside.isdisjoint(_around(name))}
-    modules = {name.partition(".")[0] for name in names}
-    others = modules - _importable(paths) - sys.stdlib_module_names - _OF_THE_BUILD
-    return {_DISTRIBUTIONS.get(name, name) for name in others if not name.startswith("_")}
-
-
-def _importable(paths: Sequence[PurePosixPath]) -> set[str]:
-    """The names under which the repository's own files may be imported: what is no part of a package, wherever it
-    lies, tests, and folders beside metadata, at the top or under src, which need no `__init__.py`.
-    """
-    packages = {path.parent for path in paths if path.name == "__init__.py"}
-    projects = {path.parent for path in paths if path.name in FILES} | {PurePosixPath()}
-    roots = {*projects, *(folder / "src" for folder in projects)}
-    code = [path for path in paths if path.suffix == ".py"]
-    names = {path.stem for path in code if path.parent not in packages or is_test_file(path)}
-    names |= {package.name for package in packages if package.parent not in packages}
-    return names | {folder.name for path in paths for folder in path.parents if folder.parent in roots}
-
-
-def _beside_tests(paths: Sequence[PurePosixPath]) -> set[str]:
-    """Modules in folders below one that pytest puts on the path, that of a test or a conftest, which need no
-    `__init__.py`: `from tensor.helpers import check`.
-    """
-    packages = {path.parent for path in paths if path.name == "__init__.py"}
-    found = {path.parent for path in paths if is_test_file(path) or path.name == "conftest.py"} - packages
-    below = ((path, folder) for path in paths if path.suffix == ".py" for folder in found.intersection(path.parents))
-    modules = (path.relative_to(folder).with_suffix("").parts for path, folder in below)
-    return {".".join(parts) for parts in modules if len(parts) > 1}
-
-
-def _around(name: str) -> Iterator[str]:
-    """A dotted name, and those that it begins with."""
-    parts = name.split(".")
-    return (".".join(parts[:count]) for count in range(1, len(parts) + 1))
-
-
-def _imports(text: str) -> Iterator[str]:
-    """The modules that a file imports unconditionally, with what it takes from them."""
-    for node in parsed(text):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    return [path for path in code if any(map(TESTS_FOLDER.fullmatch, path.parts[:-1]))]
 
 
 def _files(root: Path) -> Iterator[str]:
@@ -282,7 +237,7 @@ def _in_namespaces(files: Iterable[str]) -> set[str]:
     """Packages one folder down, in one that is none itself and is called neither as tests nor as benches."""
     parts = [PurePosixPath(file).parts for file in files]
     inside = {p[:2] for p in parts if len(p) == 3 and p[2] == "__init__.py" and all(map(str.isidentifier, p[:2]))}
-    return {f"{top}.{name}" for top, name in inside if not _TESTS_FOLDER.fullmatch(top) and not _BENCH.fullmatch(top)}
+    return {f"{top}.{name}" for top, name in inside if not TESTS_FOLDER.fullmatch(top) and not _BENCH.fullmatch(top)}
 
 
 def _has_extension(files: Iterable[str], metadata: Metadata) -> bool:
@@ -290,7 +245,6 @@ def _has_extension(files: Iterable[str], metadata: Metadata) -> bool:
 
 
 def _look_at_python(root: Path, files: Iterable[str], found: Survey) -> None:
-    skips: dict[str, None] = {}
     for file in files:
         path = PurePosixPath(file)
         if path.suffix == ".cu":
@@ -298,30 +252,32 @@ def _look_at_python(root: Path, files: Iterable[str], found: Survey) -> None:
         if path.suffix != ".py":
             continue
         text = text_of(root / file)
+        found.layers |= layers(text)
         found.modules |= {name.replace("_", "-") for name in _IMPORT.findall(text)}
-        is_bench = _is_bench(path, text)
-        if _is_tests(path, text, found.project or ".") and not is_bench:
+        if _is_bench(path, text):
+            if runs(text) or is_test_file(path):
+                found.benches.append(file)
+                found.cuda_benches += [file] if _CUDA.search(text) else []
+        elif _is_where_tests_are(path, found.project or ".") and (checking := check(path, text)):
+            found.checks.append(checking)
+        elif _is_tests(path, text, found.project or "."):
             found.tests.append(file)
-            found.cuda_tests += [file] if _CUDA.search(text) and _WRITTEN_TEST.search(text) else []
-            skips.update(dict.fromkeys(_skips(text)))
-        elif is_bench and (_PROGRAM.search(text) or is_test_file(path)):
-            found.benches.append(file)
-            found.cuda_benches += [file] if _CUDA.search(text) else []
+            found.cuda_tests += [file] if _CUDA.search(text) and writes_tests(text) else []
     if not found.modules:  # nothing here can use a GPU: it is only spoken of
         found.cuda_tests, found.cuda_benches = [], []
+        found.checks = [replace(check, cuda=False) for check in found.checks]
     found.test_files = len(found.tests)
-    found.skips = [reason for reason in skips if len(reason) <= _LONGEST_REASON]
-
-
-def is_test_file(path: PurePosixPath) -> bool:
-    """Whether pytest collects it where nothing else is configured."""
-    return bool(_TEST_FILE.fullmatch(path.name))
 
 
 def _is_tests(path: PurePosixPath, text: str, project: str) -> bool:
     """By its name, or a test.py beside the metadata, which pytest collects where it is named."""
-    alone = _TESTS_BY_NAME.fullmatch(path.name) and path.parent == PurePosixPath(project) and "def test" in text
+    alone = is_called_tests(path) and path.parent == PurePosixPath(project) and "def test" in text
     return bool(is_test_file(path) or alone)
+
+
+def _is_where_tests_are(path: PurePosixPath, project: str) -> bool:
+    """Beside the metadata, or in a folder of tests."""
+    return path.parent == PurePosixPath(project) or any(map(TESTS_FOLDER.fullmatch, path.parts[:-1]))
 
 
 def _is_bench(path: PurePosixPath, text: str) -> bool:
@@ -340,7 +296,7 @@ def _where_tests_are(found: Survey, files: Iterable[str], metadata: Metadata) ->
     if configured:
         return configured
     folders = {str(PurePosixPath(file).relative_to(project or ".").parent) for file in found.tests}
-    named = {folder for folder in folders if any(map(_TESTS_FOLDER.fullmatch, PurePosixPath(folder).parts))}
+    named = {folder for folder in folders if any(map(TESTS_FOLDER.fullmatch, PurePosixPath(folder).parts))}
     if named:
         return _outermost(named)
     if "." in folders or len(folders) > 20:
@@ -352,8 +308,13 @@ def _where_tests_are(found: Survey, files: Iterable[str], metadata: Metadata) ->
 
 def _is_among_tests(bench: str, found: Survey) -> bool:
     """Whether pytest runs it with the tests anyway."""
-    is_inside = any(_below(bench, _joined(found.project or "", path)) for path in found.tests)
-    return is_inside and is_test_file(PurePosixPath(bench))
+    return _is_inside(bench, found) and is_test_file(PurePosixPath(bench))
+
+
+def _is_inside(file: str, found: Survey) -> bool:
+    """Whether it is one of the chosen tests, or below one of their folders."""
+    chosen = [_joined(found.project or "", path) for path in found.tests]
+    return file in chosen or any(_below(file, path) for path in chosen)
 
 
 def _outermost(folders: Iterable[str]) -> list[str]:

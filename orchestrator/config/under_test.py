@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 
 from orchestrator.config.read import parsed
+from orchestrator.config.test_files import TESTS_FOLDER
 
 _MOST = 4
 # What results are compared with: that it is wrong is noticed as well, and shows less.
@@ -19,11 +20,23 @@ _REFERENCE = re.compile(
 _MAKING = re.compile(r"(make|create|build|load|read|parse|get|set|is|has|init|check|assert|setup|seed|main)(_|$)")
 
 
-def functions(tests: Iterable[str], files: Iterable[str]) -> list[str]:
-    """Those that are called most in the texts of `tests`, as `module:function`; `files` are all of the project."""
+def functions(tests: Iterable[str], files: Iterable[str], layers: Collection[str] = ()) -> list[str]:
+    """Those that are called most in the texts of `tests`, as `module:function`; of `layers`, which they make, the
+    method `forward`. `files` are all of the project.
+    """
     modules = set(map(_module, files)) - {""}
     calls = Counter(name for text in tests for name in _called(text, modules))
-    return [name for name, _ in calls.most_common() if _computes(name)][:_MOST]
+    named = (f"{name}.forward" if name.partition(":")[2] in layers else name for name, _ in calls.most_common())
+    return [name for name in named if _computes(name)][:_MOST]
+
+
+def layers(text: str) -> set[str]:
+    """The classes of a file that have a `forward` of their own, as PyTorch calls it."""
+    if "def forward(" not in text:
+        return set()
+    found = (node for node in parsed(text) if isinstance(node, ast.ClassDef))
+    methods = ((each.name, inner) for each in found for inner in each.body if isinstance(inner, ast.FunctionDef))
+    return {name for name, method in methods if method.name == "forward"}
 
 
 def _called(text: str, modules: Collection[str]) -> Iterator[str]:
@@ -55,8 +68,11 @@ def _function(called: ast.expr, names: Mapping[str, str]) -> Iterator[str]:
 
 def _computes(name: str) -> bool:
     module, _, function = name.partition(":")
-    is_class = function[:1].isupper() or function.startswith("_")
-    return not (is_class or _REFERENCE.search(f"{module.rpartition('.')[2]}:{function}") or _MAKING.match(function))
+    is_helper = any(map(TESTS_FOLDER.fullmatch, module.split("."))) or function.startswith("_")
+    is_class = function[:1].isupper() and "." not in function
+    return not (
+        is_helper or is_class or _REFERENCE.search(f"{module.rpartition('.')[2]}:{function}") or _MAKING.match(function)
+    )
 
 
 def _module(file: str) -> str:

@@ -295,6 +295,13 @@ def test_what_developers_get_and_no_test_names_is_said(tmp_path: Path) -> None:
     assert "# left out, as no test names them: mkdocs\n" in text
 
 
+def test_extras_of_what_is_needed_anyway_are_kept(tmp_path: Path) -> None:
+    project = '[project]\nname = "svc"\ndependencies = ["uvicorn>=0.30", "httpx"]\n'
+    groups = '[dependency-groups]\ndev = ["uvicorn[standard]", "httpx[http2]>=1", "mkdocs"]\n'
+    _, runbook = written(tmp_path, {"pyproject.toml": project + groups, "tests/test_x.py": "def test(): assert 1"})
+    assert set(runbook.environment.extra) == {"pytest", "uvicorn[standard]>=0.30", "httpx[http2]"}
+
+
 def test_what_the_tests_helpers_and_programs_import_is_taken(tmp_path: Path) -> None:
     files = {
         "pyproject.toml": '[dependency-groups]\ndev = ["objgraph", "psutil", "mkdocs"]\n',
@@ -501,3 +508,85 @@ def test_what_lies_in_the_folder_of_a_benchmark_and_measures_nothing_is_none(tmp
 def test_a_bench_that_pytest_collects_is_run_by_it(tmp_path: Path) -> None:
     _, runbook = written(tmp_path, {"test_x.py": "", "benchmarks/writes_test.py": "def test_it(benchmark): ..."})
     assert runbook.stages[1].run == ["python", "-m", "pytest", "-q", "benchmarks/writes_test.py"]
+
+
+CHECK = "import torch\nfrom pkg import f\ndef main():\n  {}\nif __name__ == '__main__':\n  main()\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"assert.py": CHECK.format("assert f(1)")}, ("checks", ["assert.py"], [])),
+        ({"test/test_x.py": CHECK.format("torch.testing.assert_close(f(1), 1)")}, ("checks", ["test/test_x.py"], [])),
+        ({"test_x.py": "import torch\nassert torch.cuda.is_available()"}, ("checks_gpu", ["test_x.py"], [])),
+        ({"assert.py": CHECK.format("assert f('--use-cuda', 'cuda')")}, ("checks", ["assert.py"], [])),
+        (
+            {"test/test_x.py": CHECK.format("print('same:', torch.allclose(f('cuda'), f(1)))")},
+            ("checks_gpu", ["test/test_x.py"], ["False"]),
+        ),
+    ],
+)
+def test_programs_that_check_something_are_run(
+    tmp_path: Path, files: dict[str, str], told: tuple[str, list[str], list[str]]
+) -> None:
+    _, runbook = written(tmp_path, {"setup.py": "", "pkg/__init__.py": "", **files})
+    (stage,) = runbook.stages
+    assert stage.shell is not None
+    programs = [line.removeprefix("python ") for line in stage.shell.splitlines() if line.startswith("python ")]
+    assert (stage.name, programs, stage.expect["artifacts"][0].get("lacks", [])) == told
+
+
+@pytest.mark.parametrize(
+    ("files", "stages"),
+    [
+        ({"test.py": "def test(): assert 1\nif __name__ == '__main__': test()"}, ["tests"]),
+        ({"tests/test_x.py": "def test(): assert 1\nif __name__ == '__main__': test()"}, ["tests"]),
+        ({"check.py": "def equal(a, b): assert a == b\n"}, ["import"]),
+        ({"train.py": CHECK.format("assert 1")}, ["import"]),
+        ({"src/pkg/check_env.py": CHECK.format("assert 1"), "src/pkg/__init__.py": ""}, ["import"]),
+        (
+            {"tests/test_x.py": "def test(): run('run_check.py')", "tests/run_check.py": CHECK.format("assert 1")},
+            ["tests"],
+        ),
+    ],
+)
+def test_what_only_looks_like_a_check(tmp_path: Path, files: dict[str, str], stages: list[str]) -> None:
+    _, runbook = written(tmp_path, {"setup.py": "", "pkg/__init__.py": "", **files})
+    assert [stage.name for stage in runbook.stages] == stages
+
+
+@pytest.mark.parametrize(
+    ("declared", "needs"), [("'torch'", {"numpy", "requests", "tqdm"}), ("'torch', 'pyserial'", {"tqdm"})]
+)
+def test_what_the_code_imports_where_nothing_is_declared(tmp_path: Path, declared: str, needs: set[str]) -> None:
+    files = {
+        "setup.py": f"from setuptools import setup\nsetup(name='gpt', install_requires=[{declared}])",
+        "gpt/__init__.py": "",
+        "gpt/model.py": "import torch, numpy\nfrom .bpe import encode\nfrom gpt import later\n",
+        "gpt/bpe.py": "import requests\ntry:\n  import regex\nexcept ImportError: ...",
+        "gpt/later.py": "def f():\n  import jax",
+        "gpt/trainer.py": "import wandb",
+        "tests/test_x.py": "import tqdm\nfrom gpt.model import GPT\ndef test(): assert GPT()",
+    }
+    _, runbook = written(tmp_path, files)
+    assert set(runbook.environment.extra) - {"pytest", "pyserial"} == needs
+
+
+def test_tests_for_cuda_and_reasons_are_those_of_the_chosen_tests(tmp_path: Path) -> None:
+    test = "import torch, pytest\n@pytest.mark.skip(reason='needs {0}')\ndef test_it(): assert 'cuda'\n"
+    files = {"tests/test_x.py": test.format("a network"), "pkg/scripts/test_script.py": test.format("a cluster")}
+    text, runbook = written(tmp_path, files)
+    assert [stage.run[-1] for stage in runbook.stages if stage.run] == ["tests", "tests/test_x.py"]
+    assert "needs a network" in text and "needs a cluster" not in text
+
+
+def test_a_module_of_a_folder_of_benches_is_no_bench(tmp_path: Path) -> None:
+    helper = "import time, argparse\ndef parse(): return argparse.ArgumentParser().parse_args()\n"
+    files = {"benches/run.py": "import time\nif __name__ == '__main__': ...\n", "benches/utils.py": helper}
+    _, runbook = written(tmp_path, {"test_x.py": "", **files})
+    assert [stage.name for stage in runbook.stages] == ["tests", "bench_run"]
+
+
+def test_modules_are_told_by_their_distributions(tmp_path: Path) -> None:
+    write_files(tmp_path, {"pkg/__init__.py": "import cuda\nimport torch\n", "pkg/k.cu": ""})
+    assert survey(tmp_path)[0].told().endswith("CUDA and cuda-python and torch")

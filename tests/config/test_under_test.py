@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.config.under_test import functions
+from orchestrator.config.under_test import functions, layers
 
 FILES = ["ops/__init__.py", "ops/soft.py", "src/pkg/attn.py", "kernel.py", "tests/test_a.py", "setup-x.py", "README.md"]
 
@@ -35,3 +35,13 @@ def test_those_that_are_called_most_are_named() -> None:
         f"{name}(1)\n" * number for number, name in enumerate("abcde")
     )
     assert functions([text, text], FILES) == ["kernel:e", "kernel:d", "kernel:c", "kernel:b"]
+
+
+def test_a_layer_is_named_by_its_forward() -> None:
+    classes = layers("class Soft(Module):\n  def forward(self): ...\nclass Plain:\n  def call(self): ...\n")
+    text = "from ops.soft import Soft, Plain, functional\nSoft(1)(2)\nSoft(1)\nPlain(1)\nfunctional(1)\n"
+    assert functions([text], FILES, classes) == ["ops.soft:Soft.forward", "ops.soft:functional"]
+
+
+def test_what_helps_tests_is_not_under_test() -> None:
+    assert functions(["from tests.helpers import tokens\ntokens(1)\n"], ["tests/helpers.py"]) == []

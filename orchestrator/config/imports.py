@@ -1,0 +1,103 @@
+"""Which distributions files import in any case, told by their text alone."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+
+from orchestrator.config.metadata import FILES
+from orchestrator.config.read import parsed
+from orchestrator.config.test_files import is_test_file
+
+_OF_THE_BUILD = frozenset({"pkg_resources", "setuptools"})
+# Modules whose distribution is called otherwise.
+DISTRIBUTIONS = {
+    "absl": "absl-py", "attr": "attrs", "bs4": "beautifulsoup4", "bson": "pymongo", "composer": "mosaicml",
+    "cuda": "cuda-python", "cutlass": "nvidia-cutlass-dsl", "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil", "dotenv": "python-dotenv", "fla": "flash-linear-attention",
+    "flash_attn": "flash-attn", "git": "gitpython", "haiku": "dm-haiku", "hydra": "hydra-core", "jwt": "pyjwt",
+    "mpl_toolkits": "matplotlib", "PIL": "pillow", "pynvml": "nvidia-ml-py", "skimage": "scikit-image",
+    "sklearn": "scikit-learn", "stk": "stanford-stk", "tree": "dm-tree", "xdist": "pytest-xdist", "yaml": "pyyaml",
+    "zmq": "pyzmq",
+}  # fmt: skip
+
+
+def distributions(texts: Mapping[PurePosixPath, str], files: Sequence[str]) -> set[str]:
+    """Those of what these texts import: neither Python's own nor the repository's, whose `files` these are."""
+    paths = list(map(PurePosixPath, files))
+    beside = _beside_tests(paths)
+    found = (name for path, text in texts.items() for name in _imports(text, path))
+    modules = {name.partition(".")[0] for name in found if beside.isdisjoint(_around(name))}
+    others = modules - _importable(paths) - sys.stdlib_module_names - _OF_THE_BUILD
+    return {DISTRIBUTIONS.get(name, name) for name in others if not name.startswith("_")}
+
+
+def reached(
+    texts: Mapping[PurePosixPath, str], files: Sequence[str], read: Callable[[PurePosixPath], str]
+) -> dict[PurePosixPath, str]:
+    """These texts, and those of the repository's modules that their imports run, and theirs."""
+    modules = dict(_modules(list(map(PurePosixPath, files))))
+    found = dict(texts)
+    waiting = list(texts.items())
+    while waiting:
+        path, text = waiting.pop()
+        named = {module for name in _imports(text, path) for module in _around(name)}
+        new = {modules[name] for name in named if name in modules} - found.keys()
+        waiting += [(each, found.setdefault(each, read(each))) for each in new]
+    return found
+
+
+def _modules(paths: Sequence[PurePosixPath]) -> Iterator[tuple[str, PurePosixPath]]:
+    """The repository's modules by the dotted names that begin at a folder of metadata, or its src."""
+    roots = _roots(paths)
+    for path in (path for path in paths if path.suffix == ".py"):
+        parts = path.with_suffix("").parts
+        inside = parts[:-1] if parts[-1] == "__init__" else parts
+        yield from ((".".join(inside[len(root.parts) :]), path) for root in roots if root in path.parents)
+
+
+def _roots(paths: Sequence[PurePosixPath]) -> set[PurePosixPath]:
+    projects = {path.parent for path in paths if path.name in FILES} | {PurePosixPath()}
+    return {*projects, *(folder / "src" for folder in projects)}
+
+
+def _importable(paths: Sequence[PurePosixPath]) -> set[str]:
+    """The names under which the repository's own files may be imported: what is no part of a package, wherever it
+    lies, tests, and folders beside metadata, at the top or under src, which need no `__init__.py`.
+    """
+    packages = {path.parent for path in paths if path.name == "__init__.py"}
+    roots = _roots(paths)
+    code = [path for path in paths if path.suffix == ".py"]
+    names = {path.stem for path in code if path.parent not in packages or is_test_file(path)}
+    names |= {package.name for package in packages if package.parent not in packages}
+    return names | {folder.name for path in paths for folder in path.parents if folder.parent in roots}
+
+
+def _beside_tests(paths: Sequence[PurePosixPath]) -> set[str]:
+    """Modules in folders below one that pytest puts on the path, that of a test or a conftest, which need no
+    `__init__.py`: `from tensor.helpers import check`.
+    """
+    packages = {path.parent for path in paths if path.name == "__init__.py"}
+    found = {path.parent for path in paths if is_test_file(path) or path.name == "conftest.py"} - packages
+    below = ((path, folder) for path in paths if path.suffix == ".py" for folder in found.intersection(path.parents))
+    modules = (path.relative_to(folder).with_suffix("").parts for path, folder in below)
+    return {".".join(parts) for parts in modules if len(parts) > 1}
+
+
+def _around(name: str) -> Iterator[str]:
+    """A dotted name, and those that it begins with."""
+    parts = name.split(".")
+    return (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+
+def _imports(text: str, path: PurePosixPath) -> Iterator[str]:
+    """The modules that this file imports unconditionally, with what it takes from them; relative ones by their path."""
+    for node in parsed(text):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = path.parts[: -node.level] if node.level else ()
+            module = ".".join(filter(None, (*above, node.module)))
+            yield from (f"{module}.{alias.name}" for alias in node.names)
