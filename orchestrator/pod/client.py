@@ -54,6 +54,7 @@ with open(sys.argv[1], "rb") as f:
         sys.exit("the agent there is damaged: repeat the command, which brings another")
 os.execv(sys.executable, [sys.executable, "-I", sys.argv[1], *sys.argv[3:]])
 """
+_NO_ANSWER = "there is no answer: does a login script of the pod wait for input, or never end?"
 _PLACE_LIMIT_S = 60.0
 _LONGEST_PLACE = 1 << 14
 
@@ -289,7 +290,10 @@ def install_agent(transport: Transport, token: str = "") -> Agent:
     try:
         python, workdir, there, begun = _place(channel, pod)
         if not python:
-            raise PodError(f"pod {pod.name!r} has no Python 3.8 or newer: looked for {', '.join(names)}")
+            raise PodError(
+                f"pod {pod.name!r} has no Python 3.8 or newer: looked for {', '.join(names)}: install one, or name one "
+                "as `python` in the inventory"
+            )
         if not workdir.startswith("/"):
             raise PodError(f"pod {pod.name!r} has no directory {pod.workdir}")
         hold = f"{workdir}/holds/{token}" if token else ""
@@ -304,6 +308,7 @@ def install_agent(transport: Transport, token: str = "") -> Agent:
         if there:
             dialogue = Dialogue(channel, pod.name, begun)
         else:
+            channel.close()  # there may be one session at a time: by the end of the upload this one is gone
             upload(transport, python, content, f"{workdir}/{name}")
     except PodFull:
         return Agent(transport, python, workdir, hold, content)
@@ -320,7 +325,7 @@ def _place(channel: Channel, pod: Pod) -> tuple[str, str, str, bytes]:
     while told.count(b"\n") < 3:
         data = channel.receive(max(0.0, deadline - time.monotonic()))
         if not data or len(told) > _LONGEST_PLACE:
-            why = "there is no answer" if data is not None else channel.complaint()
+            why = _NO_ANSWER if data is not None else channel.complaint()
             raise PodError(f"pod {pod.name!r} does not say where its Python is: {plain(why)}")
         told += data
     python, workdir, there, begun = told.split(b"\n", 3)

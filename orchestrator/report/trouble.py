@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 from orchestrator.results import Result, StageResult
 from orchestrator.text import count, indented, listing, plain
-from orchestrator.verdict.failures import Cause, Failure
+from orchestrator.verdict.failures import Cause, Failure, wants_gpu
 from orchestrator.verdict.raised import placed, sentence
 from orchestrator.verdict.tests import Skips
 
 _COUNTED = ("passed", "failed", "errors", "skipped", "xfailed", "xpassed", "rerun", "deselected", "unasserted")
 _NAMED = 4
 _KILLED = "SIGKILL comes from a person, or from the kernel where memory has run out"
+_NO_GPU = "no GPU is there: a stage with `when: [cuda]` is left out on such a pod, and the verdict line says so"
 _OUTCOMES = {"failed": "", "error": " had an error", "not collected": " could not be collected"}
 _PASSIVE = ("blocked", "not_run")
 
@@ -133,7 +134,9 @@ def _item(cause: Cause, by_id: Mapping[str, Failure]) -> Item:
 
 
 def _hints(stage: StageResult) -> list[str]:
-    return [_KILLED] if stage.status == "crashed" and "SIGKILL" in stage.reason else []
+    killed = [_KILLED] if stage.status == "crashed" and "SIGKILL" in stage.reason else []
+    raised = [*stage.causes, *([stage.raised] if stage.raised else [])]
+    return killed + ([_NO_GPU] if any(map(wants_gpu, raised)) else [])
 
 
 def _code(place: str | None, line: str) -> list[str]:

@@ -70,9 +70,7 @@ def _connected(transport: Transport, session: PodSession) -> Iterator[Finding]:
         agent = install_agent(transport)
         facts = probe(agent)
     except PodError as error:
-        yield Finding(
-            "agent", "fail", str(error), "install Python 3.8 or newer, or name one as `python` in the inventory"
-        )
+        yield Finding("agent", "fail", str(error))
         return
     yield _file_copy(agent)
     for finding in from_facts(session.pod, facts, allow_different_gpu=session.allow_different_gpu):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from orchestrator.shared.text import plain
@@ -13,6 +14,10 @@ _MOST_NAMED = 20
 _NOT_COLLECTED = "not collected"
 _OF_ITS_OWN = ("assert ", "AssertionError", "Failed: ")
 _IMPORT_ERRORS = ("ImportError: ", "ModuleNotFoundError: ")
+# As torch and Triton say that there is none.
+_NO_GPU = re.compile(
+    r"(?:Torch not compiled with CUDA enabled|Found no NVIDIA driver|No CUDA GPUs are available|0 active drivers)"
+)
 
 
 class Failure(Raised):
@@ -60,13 +65,18 @@ def _key_of_import(failure: Failure) -> Optional[Tuple[str, Optional[str]]]:
 
 
 def key(raised: Raised) -> Optional[Tuple[str, Optional[str]]]:
-    """What is equal of failures that have one cause; a module is missing wherever it is imported. None of those that
-    share nothing by failing alike: assertions of a helper, say.
+    """What is equal of failures that have one cause; a module is missing wherever it is imported, a GPU wherever it is
+    used. None of those that share nothing by failing alike: assertions of a helper, say.
     """
     error = raised["error"][0] if raised["error"] else ""
-    if error.startswith(_IMPORT_ERRORS):
+    if error.startswith(_IMPORT_ERRORS) or wants_gpu(raised):
         return error, None
     return None if error.startswith(_OF_ITS_OWN) or raised["place"] is None else (error, raised["place"])
+
+
+def wants_gpu(raised: Raised) -> bool:
+    """Whether it failed because there is no GPU."""
+    return any(map(_NO_GPU.search, raised["error"][:1]))
 
 
 def summary(session: Session) -> Optional[str]:

@@ -17,7 +17,7 @@ from orchestrator.shared.answers import Cancelling
 from orchestrator.transports import open_transport
 from orchestrator.ui import Progress
 from tests.support.machines import facts_with
-from tests.support.sshd import Sshd
+from tests.support.sshd import Sshd, new_sshd
 
 
 def test_the_agent_is_brought_once(pod_of: Callable[..., Pod], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,6 +31,16 @@ def test_the_agent_is_brought_once(pod_of: Callable[..., Pod], tmp_path: Path, m
         archive.write_bytes(whole[:1000])  # what a pod that lost its power may have of it
         install_agent(transport)
         assert archive.read_bytes() == whole
+
+
+@pytest.mark.ssh
+def test_a_server_with_one_session_at_a_time(tmp_path: Path) -> None:
+    server = new_sshd(tmp_path / "one", extra="MaxSessions 1\n").start()
+    try:
+        with open_transport(server.pod(workdir=str(tmp_path / "w"))) as transport:
+            assert probe(install_agent(transport)).raw["pythons"]
+    finally:
+        server.stop()
 
 
 @pytest.mark.process

@@ -55,6 +55,12 @@ def test_a_pod_out_of_reach_and_a_stranger(sshd: Sshd) -> None:
 def test_a_pod_without_python_says_so_last(sshd: Sshd, tmp_path: Path) -> None:
     checks = doctor(PodSession(sshd.pod(python="/no/such", workdir=str(tmp_path)), Progress(-1)))
     assert level_of(checks) == {"reachable": "ok", "host key": "ok", "commands": "ok", "agent": "fail"}
+    assert "or name one as `python`" in checks[-1].found
+
+
+def test_what_keeps_the_agent_from_beginning_gets_no_advice_for_another_cause(sshd: Sshd) -> None:
+    agent = doctor(PodSession(sshd.pod(workdir="/proc/here"), Progress(-1)))[-1]
+    assert "its `workdir` cannot be used" in agent.found and agent.advice == ""
 
 
 DISK = {"path": "/w", "free_bytes": 2**36, "total_bytes": 2**40, "free_inodes": 10**7, "writable": True}

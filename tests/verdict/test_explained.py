@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.shared import stage_record
-from orchestrator.verdict.failures import failures, grouped, key, summary
+from orchestrator.verdict.failures import failures, grouped, key, summary, wants_gpu
 from orchestrator.verdict.raised import Raised, printed, sentence
 from orchestrator.verdict.rules import Judgement
 from tests.support.agent_pod import pytest_stage, stage
@@ -227,6 +227,15 @@ def test_an_assertion_beside_the_tests_keeps_all_files_from_being_collected() ->
         ),
     )
     assert [cause["count"] for cause in grouped_of(session)] == [3, 1, 1]
+
+
+def test_the_want_of_a_gpu_is_one_cause_wherever_it_is_used() -> None:
+    said = ["AssertionError: Torch not compiled with CUDA enabled", "RuntimeError: No CUDA GPUs are available"]
+    told = [why(error, f"t.py:{n}") for n, error in enumerate([said[0], said[0], said[1], "AssertionError: no GPU"])]
+    failed = {"event": "phase", "when": "call", "outcome": "failed", "reason": "r"}
+    session = events(*({**failed, "why": each, "id": f"t.py::test_{n}"} for n, each in enumerate(told)))
+    assert [cause["count"] for cause in grouped_of(session)] == [2, 1, 1]
+    assert [wants_gpu(cause) for cause in grouped_of(session)] == [True, True, False]
 
 
 def grouped_of(session: Any) -> Any:

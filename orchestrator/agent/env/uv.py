@@ -142,7 +142,8 @@ def find_uv(store: Store, settings: Callable[[], Settings], progress: Progress) 
         raise NoUv(f"the pod has no uv {_dotted(uv_wheel.LEAST)} or newer, and cannot get it: {e}") from e
     version = _version(str(ours))
     if not version:
-        raise NoUv("the pod has no uv, and the fetched one does not run there")
+        noexec = "" if os.access(ours, os.X_OK) else ", as its disk is mounted noexec: set another workdir"
+        raise NoUv(f"the pod has no uv, and the fetched one does not run there{noexec}")
     return Uv(str(ours), version, store.cache)
 
 

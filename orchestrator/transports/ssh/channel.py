@@ -64,7 +64,8 @@ class SshChannel(Channel):
     def complaint(self) -> str:
         with suppress(OSError, paramiko.SSHException):
             self._drain_stderr()
-        return Completed(self._channel.exit_status, b"", self._command.clean(self._stderr)).complaint()
+        said = bytes(self._greeting or b"")  # all that came, where a login shell has run nothing
+        return Completed(self._channel.exit_status, said, self._command.clean(self._stderr)).complaint()
 
     def close(self) -> None:
         with suppress(OSError, EOFError, paramiko.SSHException):
