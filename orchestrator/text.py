@@ -18,7 +18,7 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
 
 def close_to(name: str, known: Iterable[str]) -> list[str]:
     """Those of the names that may have been meant, the nearest first."""
-    return difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
+    return difflib.get_close_matches(name, sorted(known))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -6,6 +6,7 @@ a channel's window.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import paramiko
@@ -15,6 +16,7 @@ from paramiko.packet import Packetizer
 # RFC 4253, 6.1: implementations must be able to take 35000 bytes, and should take more where it makes sense.
 _LONGEST_PACKET = 1 << 18
 _LONGEST_GREETING = 1 << 16
+_AGAIN_S = 2.0
 
 
 class _Packets(Packetizer):
@@ -54,8 +56,18 @@ def transport(sock: Any, **options: Any) -> paramiko.Transport:
 
 
 def open_session(over: paramiko.Transport, window: int, limit: float) -> paramiko.Channel:
-    """A channel for a command, with that window; it is open within `limit` seconds."""
-    channel = over.open_session(window_size=window, timeout=limit)
+    """A channel for a command, with that window; it is open within `limit` seconds. A server that counts its sessions
+    (MaxSessions) may still count one that has just been closed.
+    """
+    channel = None
+    end = time.monotonic() + _AGAIN_S
+    while channel is None:
+        try:
+            channel = over.open_session(window_size=window, timeout=limit)
+        except paramiko.ChannelException:
+            if time.monotonic() > end:
+                raise
+            time.sleep(_AGAIN_S / 20)
     for pipe in (channel.in_buffer, channel.in_stderr_buffer):
         pipe.__class__ = _Received
         pipe.most = 2 * window  # type: ignore[attr-defined]

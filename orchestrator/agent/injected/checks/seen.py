@@ -117,7 +117,7 @@ class Seen(type):
 
     def dropped(cls, value: Any, place: str) -> None:
         """A comparison that is a statement of its own; one that has held could as well have been asserted."""
-        if any(map(_is_false, value if type(value) is list else (value,))):
+        if any(map(_is_falsy, value if type(value) is list else (value,))):
             cls.drops(_NOT_ASSERTED, place)
 
     def dropped_of(cls, left: Any, right: Any, operator: str, place: str) -> None:
@@ -130,7 +130,7 @@ class Seen(type):
 
     def told(cls, value: Any, place: str, expected: bool) -> Any:
         """A comparison of which the test makes no more than words."""
-        if _is_false(value) is expected:
+        if _is_falsy(value) is expected:
             cls.checks.now.told.append(cls.checks.said(_NOT_ASSERTED, place))
         return value
 
@@ -162,8 +162,8 @@ class Seen(type):
             )
 
 
-def _is_false(value: Any) -> bool | None:
-    """What a comparison came to; it may be anything."""
+def _is_falsy(value: Any) -> bool | None:
+    """Whether what a comparison came to, which may be anything, counts as false; None where that is not known."""
     try:
         return not (value.all() if hasattr(value, "all") else value) and value is not None
     except Exception:

@@ -151,7 +151,7 @@ class Kinds:
             return 0 if isinstance(power, int) and power % 2 == 0 else None
         if are_truths(node) or getattr(node, "attr", "") == "ndim":
             return 0
-        if isinstance(node, ast.Subscript) and getattr(node.value, "attr", "") == "shape":
+        if is_dimension(node):
             return 0
         return self._least_of_call(node) if isinstance(node, ast.Call) else None
 
@@ -176,6 +176,11 @@ class Kinds:
             return 0
         inside = _measured_in(node) if name in _KEEPING else None
         return None if inside is None else self.least(inside)
+
+
+def is_dimension(node: ast.expr) -> bool:
+    """Of a shape: no less than 0, but for -1, which stands for one that is not known yet (ONNX, TensorRT)."""
+    return isinstance(node, ast.Subscript) and getattr(node.value, "attr", "") == "shape"
 
 
 def are_truths(node: ast.expr) -> bool:

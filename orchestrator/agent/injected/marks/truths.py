@@ -10,7 +10,7 @@ import operator
 
 from ..source.statements import measured
 from ..source.syntax import called, walked
-from .kinds import COMPARISONS, NOTHING, TEXTS, Kinds
+from .kinds import COMPARISONS, NOTHING, TEXTS, Kinds, is_dimension
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -294,6 +294,8 @@ class _Truth:
         if _is_infinite(limit):
             return self._within_infinity(left, kind, limit)
         least, most = self._kinds.least(left), self._kinds.most(left)
+        if limit == -1 and kind is ast.NotEq and is_dimension(left):
+            return None
         is_above, is_below = least is not None and least > limit, most is not None and most < limit
         if is_above or is_below:
             return {ast.NotEq: True, ast.Gt: is_above, ast.GtE: is_above, ast.Lt: is_below, ast.LtE: is_below}.get(kind)

@@ -56,7 +56,7 @@ def _expression(text: str) -> ast.expr:
         "x + y is not None", "torch.randn(3).to(d) is not None", "x <= far",
         "(x == y).mean() <= 1", "n > -1",
         "(~np.isclose(x, y)).mean() <= 1.0", "np.mean(x != y) < 1.5", "not (x == y).mean() > 1", "0 <= np.mean(x == y)",
-        "out.shape[0] >= 0", "out.ndim >= 0", "(x == y).sum() >= 0",
+        "out.shape[0] >= 0", "out.shape[0] != -2", "len(x) != -1", "out.ndim >= 0", "(x == y).sum() >= 0",
         "abs(x - y) <= limit", "off < limit", "limit >= off", "abs(x) < abs(x) + 1",
     ],
 )  # fmt: skip
@@ -82,7 +82,7 @@ def test_what_cannot_be_false(text: str) -> None:
         "norm(x) >= 0", "x <= min(x, y)", "f(x) <= max(f(x), y)", "close", "made", "n", "isinstance(x, type(y))",
         "x <= 1e30", "abs(x) < 1e30", "abs(x - y) < 1e30", "1e30 < off", "(x == y).mean() < 1", "(x == y).mean() >= 1",
         "(x == y).sum() <= 1", "np.isclose(x, y).mean() > 0", "out.size >= 0", "out.shape[0] > 0", "pool.size(x) >= 0",
-        "out.ndim > 0",
+        "out.ndim > 0", "out.shape[0] != -1",
         "ours.allclose(x, y) is True", "(x - y).max() >= 0", "x.min() >= 0", "y in (True, False)",
     ],
 )  # fmt: skip
