@@ -26,7 +26,7 @@ def device() -> Iterator[None]:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("problem", SHAPES.values(), ids=SHAPES)
-def test_window_and_compressed(problem: Problem, dtype: torch.dtype) -> None:
+def test_fa2_parity(problem: Problem, dtype: torch.dtype) -> None:
     with expect_route(device="cuda", window="fa2", compressed="fa2"):
         assert_parity(replace(problem, dtype=dtype), backend=BACKEND)
 
