@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _MOST_LINES = 6
 _LONGEST = 200
+_TRACEBACK = "Traceback (most recent call last):\n"
 _PLAIN_NAMES = ("_pytest.outcomes.", "builtins.")
 
 
@@ -54,11 +55,18 @@ def _inside(tree: str, file: str) -> str:
 def _lines(error: BaseException) -> list[str]:
     if isinstance(error, SyntaxError):
         return [f"{type(error).__name__}: {error.msg}"[:_LONGEST]]
-    text = "".join(format_exception_only(type(error), error))[: _MOST_LINES * _LONGEST]
+    text = _with_what_it_tells("".join(format_exception_only(type(error), error)))[: _MOST_LINES * _LONGEST]
     for prefix in _PLAIN_NAMES:
         text = text[len(prefix) :] if text.startswith(prefix) else text
     bare = text[len("AssertionError: ") :] if text.startswith("AssertionError: ") else ""
     return _first(bare if bare.startswith("assert ") else _on_one_line(text))
+
+
+def _with_what_it_tells(text: str) -> str:
+    """Of a message that holds another process's traceback (torch.multiprocessing), that one's exception instead."""
+    before, _, inner = text.partition(_TRACEBACK)
+    said = [line for line in inner.splitlines() if line[:1].strip()]
+    return f"{' '.join(before.split())} {said[-1]}" if said else text
 
 
 def _on_one_line(text: str) -> str:

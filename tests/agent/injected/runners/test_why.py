@@ -23,6 +23,9 @@ TEST = """
     def says_much(): raise ValueError("first\\n\\nsecond\\n" + "x" * 5000)
     def begins_below(): raise AssertionError("\\nNot equal\\nby 3")
     def rewritten(): raise AssertionError("assert 1 == 2\\n +  where 1 = f()")
+    def tells():
+        within = "Traceback (most recent call last):\\n  File x\\n"
+        raise RuntimeError(f"\\n\\n-- Process 1 ended with:\\n{within}KeyError: 1\\n{within}OSError: b\\n")
     def not_sayable():
         class Odd(Exception):
             def __str__(self): raise RuntimeError("no")
@@ -70,6 +73,7 @@ def test_the_place_is_in_the_tree_and_the_test_s_own_line_beside_it(told: Callab
     [
         ("says_much", ["ValueError: first", "second", "x" * 200]),
         ("begins_below", ["AssertionError: Not equal", "by 3"]),
+        ("tells", ["RuntimeError: -- Process 1 ended with: OSError: b"]),
         ("rewritten", ["assert 1 == 2", " +  where 1 = f()"]),
     ],
 )
