@@ -97,6 +97,12 @@ class Metadata:
         return bool(native or own or any(map(tools.match, build)))
 
     @property
+    def builds_for_cuda_alone(self) -> bool:
+        """Whether each extension of its setup.py is one of torch's for CUDA: nothing of it is built without nvcc."""
+        made = re.findall(r"\b(\w*Extension)\(", self._setup_py)
+        return bool(made) and set(made) == {"CUDAExtension"}
+
+    @property
     def extensions(self) -> set[str]:
         """Top-level names of the modules that setup.py compiles, as far as it says them in so many words."""
         return {name.partition(".")[0] for name in _extension_names(self._setup_py)}

@@ -59,6 +59,8 @@ def _head(projects: Sequence[Survey]) -> Iterator[str]:
     yield f"# What `nsa-pod validate` runs of {names}, and what counts as evidence."[:_LINE]
     yield "# `nsa-pod check` says what is wrong with it."
     yield f"name: {NAME}"
+    if any(found.needs_cuda for found in projects):
+        yield "requires: [cuda]      # its extension is compiled for CUDA alone; without a GPU every stage is blocked"
     yield from _environment(projects)
     yield from _installation(projects)
     yield "limits: {wall: 30m, silence: 10m}      # of each stage: all in all, and without a line of output"
@@ -169,14 +171,15 @@ def _tests(found: Survey, suffix: str, where: list[str]) -> Iterator[str]:
     yield "      tests:"
     yield "        min_passed: 1      # raise it: fewer passes are not a pass"
     yield "        # A skip, an xfail or a deselection is not a pass either, unless its reason matches one of these."
-    if found.cuda_tests:
+    has_gpu_stage = bool(found.cuda_tests and not found.needs_cuda)
+    if has_gpu_stage:
         yield f"        # CUDA's tests may be skipped here; the stage `gpu{suffix}` owes them."
-    yield f"        allow_skips: [{json.dumps('(?i)cuda|gpu|triton') if found.cuda_tests else ''}]"
+    yield f"        allow_skips: [{json.dumps('(?i)cuda|gpu|triton') if has_gpu_stage else ''}]"
     if found.skips:
         yield "        # Reasons that stand in the tests:"
         yield from (f"        #   {_pattern(reason)}" for reason in found.skips[:_MOST_REASONS])
     yield from _kills(found)
-    if found.cuda_tests:
+    if has_gpu_stage:
         files = [str(PurePosixPath(file).relative_to(found.project or ".")) for file in found.cuda_tests]
         yield ""
         yield f"  - name: gpu{suffix}"

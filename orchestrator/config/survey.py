@@ -50,6 +50,7 @@ class Survey:
     project: str | None = None
     source: str = ""
     extension: bool = False
+    needs_cuda: bool = False
     tests: list[str] = field(default_factory=list)
     test_files: int = 0
     cuda_tests: list[str] = field(default_factory=list)
@@ -74,7 +75,7 @@ class Survey:
         """What was found, as a clause."""
         parts = [f"a project in {self.project or 'the top folder'}" if self.project is not None else "no project"]
         parts += ["src layout"] if self.source else []
-        parts += ["a compiled extension"] if self.extension else []
+        parts += [f"a compiled extension{' for CUDA' if self.needs_cuda else ''}"] if self.extension else []
         parts += [f"{self.test_files} test files" if self.test_files != 1 else "1 test file"]
         parts += [f"{len(self.cuda_tests)} of them for CUDA or Triton"] if self.cuda_tests else []
         parts += [f"{len(self.checks)} programs that check something"] if len(self.checks) > 1 else []
@@ -103,6 +104,7 @@ def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: s
     metadata = Metadata(root / (project or ""))
     found.name = metadata.name or found.name
     found.extension = _has_extension(own, metadata)
+    found.needs_cuda = found.extension and metadata.builds_for_cuda_alone
     packages = {file: package for file in own if (package := _package_of(file, found.project or ""))}
     found.packages = sorted({*packages.values()})
     found.scripts = any(file.endswith(".py") for file in own)

@@ -590,3 +590,20 @@ def test_a_module_of_a_folder_of_benches_is_no_bench(tmp_path: Path) -> None:
 def test_modules_are_told_by_their_distributions(tmp_path: Path) -> None:
     write_files(tmp_path, {"pkg/__init__.py": "import cuda\nimport torch\n", "pkg/k.cu": ""})
     assert survey(tmp_path)[0].told().endswith("CUDA and cuda-python and torch")
+
+
+@pytest.mark.parametrize(
+    ("extensions", "stages", "requires"),
+    [
+        ("CUDAExtension('k', ['k.cu'])", ["tests"], ["cuda"]),
+        ("CppExtension('c', ['c.cpp']), CUDAExtension('k', ['k.cu'])", ["tests", "gpu"], []),
+    ],
+)
+def test_an_extension_for_cuda_alone_is_not_built_without_a_gpu(
+    tmp_path: Path, extensions: str, stages: list[str], requires: list[str]
+) -> None:
+    setup = f"from setuptools import setup\nsetup(name='k', ext_modules=[{extensions}])\n"
+    files = {"setup.py": setup, "k.cu": "", "tests/test_k.py": "import torch\ndef test_it(): assert 'cuda'\n"}
+    _, runbook = written(tmp_path, files)
+    assert ([stage.name for stage in runbook.stages], runbook.requires) == (stages, requires)
+    assert ("a compiled extension for CUDA" in survey(tmp_path)[0].told()) is bool(requires)
