@@ -84,6 +84,7 @@ class Lost:
     def _watch_futures(self, future: Any) -> None:
         watch(future, "set_exception", before=lambda frame, future, exception: self._hold(future, exception))
         _retrieve_by(future, "result", "exception")
+        watch(future, "cancel", before=_is_given_up)
 
     def _watch_pools(self, pool: Any) -> None:
         for results in (pool.ApplyResult, pool.MapResult, pool.IMapIterator, pool.IMapUnorderedIterator):
@@ -223,6 +224,12 @@ def _retrieve_by(kind: Any, *methods: str) -> None:
 
 def _is_asked(frame: FrameType, came: object, holder: Any, *_: Any, **__: Any) -> None:
     retrieve(holder)
+
+
+def _is_given_up(frame: FrameType, future: Any) -> None:
+    """By an executor's `map`, whose iteration has raised another one's failure: that stands for all."""
+    if is_of(frame, "concurrent") and isinstance(sys.exc_info()[1], AssertionError):
+        retrieve(future)
 
 
 def _hands_out(frame: FrameType, error: BaseException, results: Any, *_: Any, **__: Any) -> None:
