@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from typing import Any, Sequence
 
 _HELD = "_nsa_pod_pending"
+_GIVEN_UP = "_nsa_pod_given_up"
 
 
 class Pending:
@@ -39,6 +40,7 @@ class Unentered(Pending):
 
 def hold(pending: Pending, holder: Any) -> None:
     """Who asks `holder` has seen what is pending."""
+    pending.retrieved |= _GIVEN_UP in holder.__dict__
     holder.__dict__.setdefault(_HELD, []).append(pending)
 
 
@@ -51,3 +53,9 @@ def retrieve(holder: Any) -> None:
     """Somebody asks: all that it holds was seen."""
     for pending in held_by(holder):
         pending.retrieved = True
+
+
+def give_up(holder: Any) -> None:
+    """What it holds, or will hold, another one's failure stands for."""
+    holder.__dict__[_GIVEN_UP] = True
+    retrieve(holder)

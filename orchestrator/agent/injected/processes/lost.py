@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from os import getpid
 
-from ..checks.pending import Pending, Unentered, held_by, hold, retrieve
+from ..checks.pending import Pending, Unentered, give_up, held_by, hold, retrieve
 from ..frames import OWN, is_of, local, outside
 from ..hooks import replace, watch
 from ..stage import test_around
@@ -229,7 +229,7 @@ def _is_asked(frame: FrameType, came: object, holder: Any, *_: Any, **__: Any) -
 def _is_given_up(frame: FrameType, future: Any) -> None:
     """By an executor's `map`, whose iteration has raised another one's failure: that stands for all."""
     if is_of(frame, "concurrent") and isinstance(sys.exc_info()[1], AssertionError):
-        retrieve(future)
+        give_up(future)
 
 
 def _hands_out(frame: FrameType, error: BaseException, results: Any, *_: Any, **__: Any) -> None:
