@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from orchestrator.config.metadata import FILES
+from orchestrator.config.pytest_files import is_test_file
 from orchestrator.config.read import parsed
-from orchestrator.config.test_files import is_test_file
 
 _OF_THE_BUILD = frozenset({"pkg_resources", "setuptools"})
 # Modules whose distribution is called otherwise.

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from orchestrator.config.pytest_files import is_called_tests, is_test_file, writes_tests
 from orchestrator.config.read import parsed
-from orchestrator.config.test_files import is_called_tests, is_test_file, writes_tests
 
 _CHECK = re.compile(r"(?:.*_)?(?:tests?|asserts?|checks?|verify|parity)(?:_.*)?")
 _CUDA = re.compile(r"\bcuda\b|\btriton\b", re.IGNORECASE)

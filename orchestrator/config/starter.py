@@ -12,8 +12,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from orchestrator.config.programs import Check
+from orchestrator.config.pytest_files import is_test_file
 from orchestrator.config.survey import Survey
-from orchestrator.config.test_files import is_test_file
 
 NAME = "validate"
 SCHEMAS = ".schema"

@@ -14,8 +14,8 @@ from packaging.utils import canonicalize_name
 from orchestrator.config import imports, other_tests, pytest_plugins
 from orchestrator.config.metadata import FILES, Metadata
 from orchestrator.config.programs import Check, check, runs
+from orchestrator.config.pytest_files import TESTS_FOLDER, is_called_tests, is_test_file, writes_tests
 from orchestrator.config.read import parsed, text_of
-from orchestrator.config.test_files import TESTS_FOLDER, is_called_tests, is_test_file, writes_tests
 from orchestrator.config.under_test import functions, layers
 
 _MOST_FILES = 20_000

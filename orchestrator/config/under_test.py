@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 
+from orchestrator.config.pytest_files import TESTS_FOLDER
 from orchestrator.config.read import parsed
-from orchestrator.config.test_files import TESTS_FOLDER
 
 _MOST = 4
 # What results are compared with: that it is wrong is noticed as well, and shows less.
