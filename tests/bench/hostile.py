@@ -1,7 +1,6 @@
 """`python -m tests.bench.hostile [NAME]...`: what hostile pods cost the laptop, each by the real command line.
 
-Printed: how the command ended, after how long, and the largest memory of its process (ru_maxrss), which stays below
-100 MiB.
+Printed: how the command ended, after how long, and the largest memory of its process, which stays below 100 MiB.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import ROOT, proc
+from tests.support.measured import measured, peak_mib
 from tests.support.project import Project, new_project
 from tests.support.sshd import Sshd
 
@@ -73,14 +73,14 @@ class _Laptop:
     """`validate`, its standard error a terminal, where the last line of a stage's output is shown as it comes."""
 
     def __init__(self, project: Project) -> None:
-        self.seen_at = self._peak = 0.0
+        self.seen_at = 0.0
+        self._peak = project.root.parent / "peak"
         self._screen, terminal = os.openpty()
-        root = str(ROOT)
         self._out = (project.root.parent / "out.json").open("w+b")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "orchestrator", "validate", "--pod", "p", "--runbook", "flood", "--json"],
+            measured(self._peak, "validate", "--pod", "p", "--runbook", "flood", "--json"),
             cwd=project.root,
-            env=project.environment(PYTHONPATH=root, TERM="xterm", COLUMNS="120"),
+            env=project.environment(PYTHONPATH=str(ROOT), TERM="xterm", COLUMNS="120"),
             stdin=subprocess.DEVNULL,
             stdout=self._out,
             stderr=terminal,
@@ -101,17 +101,13 @@ class _Laptop:
     @property
     def goes_on(self) -> bool:
         """Whether the process lives; it is left for `end` to reap."""
-        self._peak = max(self._peak, proc.peak_kib(self._process.pid) / 1024)
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def end(self) -> tuple[dict[str, Any], float]:
-        """Its result and the most memory that it was seen to have.
-
-        Not ru_maxrss, which also counts the process that started it, up to the exec.
-        """
+        """Its result and the most memory that it has had."""
         self._process.wait()
         self._out.seek(0)
-        return json.loads(self._out.read()), self._peak
+        return json.loads(self._out.read()), peak_mib(self._peak)
 
     def _read(self) -> None:
         shown = b""

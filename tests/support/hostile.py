@@ -24,6 +24,7 @@ from typing import Any
 
 from orchestrator.shared import frames
 from tests.support import ROOT
+from tests.support.measured import measured, peak_mib
 from tests.support.project import Project, new_project
 from tests.support.sshd import Sshd
 
@@ -236,18 +237,6 @@ def _answer(case: Case, number: int, argv: list[str], given: bytes, real: str) -
 # the laptop
 
 
-# What the kernel tells a parent of a child's largest memory counts that of the parent itself, which it was forked from.
-_MEASURED = """
-import runpy, sys
-peak = sys.argv.pop(1)
-try:
-    runpy.run_module("orchestrator", run_name="__main__", alter_sys=True)
-finally:
-    with open("/proc/self/status") as status, open(peak, "w") as f:
-        f.write(next(line.split()[1] for line in status if line.startswith("VmHWM")))
-"""
-
-
 @dataclass(frozen=True)
 class Ended:
     """How a command of the laptop ended, how long it took, and the largest memory of its process."""
@@ -286,18 +275,8 @@ class Laptop:
         inventory.write_text(json.dumps({"pods": {"p": entry}}))
         kept = ["--artifacts", str(home / "artifacts")]
         more = [*kept, self._run_id] if verb == "fetch" else kept
-        program = [
-            sys.executable,
-            "-c",
-            _MEASURED,
-            str(self.folder / "peak"),
-            verb,
-            "--pod",
-            "p",
-            "--inventory",
-            str(inventory),
-            *more,
-        ]
+        peak = self.folder / "peak"
+        program = measured(peak, verb, "--pod", "p", "--inventory", str(inventory), *more)
         environment = self.project.environment(PYTHONPATH=str(ROOT), NSA_POD_HOME=str(home))
         began = time.monotonic()
         with (self.folder / "said").open("w+b") as said:
@@ -307,8 +286,7 @@ class Laptop:
             process.wait()
             said.seek(0)
             lines = said.read().decode(errors="replace").strip().splitlines()
-        peak = int((self.folder / "peak").read_text()) / 1024
-        return Ended(process.returncode, time.monotonic() - began, peak, lines[-1] if lines else "")
+        return Ended(process.returncode, time.monotonic() - began, peak_mib(peak), lines[-1] if lines else "")
 
 
 # servers that are none

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import ROOT
+from tests.support.measured import measured, peak_mib
 from tests.support.project import Project, new_project
 from tests.support.sshd import Sshd
 
@@ -111,21 +110,17 @@ class ManyFiles:
 
     def fetch(self, name: str) -> Fetched:
         """Fetch the run with the real command line, to the end."""
-        program = [sys.executable, "-m", "orchestrator", *self.arguments(name)]
-        root = str(ROOT)
-        environment = self.project.environment(PYTHONPATH=root, **self.laptop(name))
         output = self.folder / f"{Path(name).name}.out"
+        errors, peak = output.with_suffix(".err"), output.with_suffix(".peak")
+        program = measured(peak, *self.arguments(name))
+        environment = self.project.environment(PYTHONPATH=str(ROOT), **self.laptop(name))
         began = time.monotonic()
-        with output.open("wb") as out, output.with_suffix(".err").open("wb") as err:
-            process = subprocess.Popen(
+        with output.open("wb") as out, errors.open("wb") as err:
+            done = subprocess.run(
                 program, cwd=self.project.root, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err
             )
-            _, status, usage = os.wait4(process.pid, 0)
         took = time.monotonic() - began
-        code = process.returncode = os.waitstatus_to_exitcode(status)
-        return Fetched(
-            code, took, _peak_mib(usage), json.loads(output.read_text()), output.with_suffix(".err").read_text()
-        )
+        return Fetched(done.returncode, took, peak_mib(peak), json.loads(output.read_text()), errors.read_text())
 
     def fetch_killed_at(self, name: str, part: float) -> None:
         """Fetch, and kill the laptop's process as soon as `part` of the bytes is here."""
@@ -158,7 +153,3 @@ class ManyFiles:
 def count_below(folder: Path) -> int:
     """How many files are below `folder`."""
     return sum(len(files) for _, _, files in os.walk(folder))
-
-
-def _peak_mib(usage: resource.struct_rusage) -> float:
-    return usage.ru_maxrss / 1024
