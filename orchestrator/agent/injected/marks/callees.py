@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from itertools import combinations
 
-from ..source.statements import measured
+from ..source.statements import TELLS, is_check, measured
 from ..source.syntax import SETS, called, ids_in, name_of, targets_of, walked
 
 TYPE_CHECKING = False
@@ -33,11 +33,12 @@ class Callees:
         self._made: dict[str, Spec] = {}
         self._copies: dict[str, str] = {}
         self._results: dict[str, tuple[ast.expr, set[str]]] = {}  # by names, each with the names in it
+        self._steady: set[str] = set()  # those since which nothing was called for what it does
         self.has_own = False
 
     def begin(self) -> None:
         """Another function begins."""
-        self._from, self._made, self._copies, self._results = {}, {}, {}, {}
+        self._from, self._made, self._copies, self._results, self._steady = {}, {}, {}, {}, set()
 
     def note_import(self, node: ast.Import | ast.ImportFrom) -> None:
         module = "" if isinstance(node, ast.Import) else "." * node.level + (node.module or "")
@@ -122,6 +123,8 @@ class Callees:
         """Remember which call, or difference, has made what a name stands for, until the name or one of those in it is
         set anew.
         """
+        if isinstance(node, ast.Expr) and not (called(node.value) in TELLS or is_check(called(node.value))):
+            self._steady.clear()  # `step()`, say, may change what they are made of in its place
         if not isinstance(node, SETS):
             return
         targets = targets_of(node)
@@ -130,6 +133,7 @@ class Callees:
             self._results = {n: made for n, made in self._results.items() if n not in bound and not bound & made[1]}
         if isinstance(node.value, (ast.Call, ast.BinOp)) and len(targets) == 1 and isinstance(targets[0], ast.Name):
             self._results[targets[0].id] = node.value, ids_in(node.value)
+            self._steady.add(targets[0].id)
 
     def pair(self, test: ast.AST) -> tuple[Spec, Spec] | None:
         """The two functions whose results an expression is about, of which a test has chosen one, if they are given the
@@ -158,7 +162,7 @@ class Callees:
         """Whether an expression, or what it names, is made of the difference of two names."""
         if not (isinstance(left, ast.Name) and isinstance(right, ast.Name)):
             return False
-        made = self._made_by(node) if isinstance(node, ast.Name) else node
+        made = self._made_by(node) if isinstance(node, ast.Name) and node.id in self._steady else node
         apart = (n for n in walked(made) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub))
         sides = ({getattr(side, "id", "") for side in (n.left, n.right)} for n in apart)
         return {left.id, right.id} in sides

@@ -2,8 +2,8 @@
 
 Nothing is what calls nothing there but `sleep` and the like, and calculates nothing: `fn` for `fn()`, a placeholder
 that sleeps, `timeit("pass")`, a loop over `range(0)`, a function that only returns another, a generator that nobody
-goes through, what a cache of results has had before. What is not known here may well be something: an attribute that is
-not found without running code, say.
+goes through, a cache of results that makes none meanwhile. What is not known here may well be something: an attribute
+that is not found without running code, say.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..source.syntax import called, walked
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
-    from typing import Any, Callable, Iterator
+    from typing import Any, Callable, Iterable, Iterator
 
     Place = tuple[str, str, int]  # a function, whichever copy of it
     Read = Callable[[ast.AST], bool]  # whether it calls a clock
@@ -48,31 +48,34 @@ class Spans:
         self._names = names
         self._clocks = clocks
         self._last: tuple[Place, int] | None = None
-        self._known: dict[tuple[Place, int, int], bool] = {}
+        self._made: dict[str, tuple[int, int]] = {}  # what caches had made by then
+        self._known: dict[tuple[Place, int, int, tuple[str, ...]], bool] = {}
 
     def read_at(self, frame: FrameType) -> bool:
         """A clock is read there; whether anything was done since the last time."""
         code, line = frame.f_code, frame.f_lineno
         place = (code.co_filename, code.co_name, code.co_firstlineno)
         last, self._last = self._last, (place, line)
+        before, self._made = self._made, _made_by_caches(frame)
         if last is None:
             return False
         if last[0] != place:
             return True
         if line < last[1]:  # the next turn of a loop
             return False
-        key = (place, last[1], line)
+        idle = tuple(name for name, made in self._made.items() if before.get(name) == made)
+        key = (place, last[1], line, idle)
         if key not in self._known:
-            self._known[key] = self._has_work(frame, last[1])
+            self._known[key] = self._has_work(frame, last[1], idle)
         return self._known[key]
 
-    def _has_work(self, frame: FrameType, begin: int) -> bool:
+    def _has_work(self, frame: FrameType, begin: int, idle: Iterable[str]) -> bool:
         try:
             module = ast.parse(_source(frame))
         except (SyntaxError, ValueError, RecursionError):
             return True
         nodes = [n for n in walked(module) if begin <= _last_line(n) and getattr(n, "lineno", 0) <= frame.f_lineno]
-        known = {**frame.f_globals, **frame.f_locals}
+        known = {**frame.f_globals, **frame.f_locals, **dict.fromkeys(idle, _gives_back)}
         unrun = {id(inner) for n in nodes if _goes_nowhere(n, known) for inner in walked(n)}
         nodes = [n for n in nodes if id(n) not in unrun]
         clocks = self._clocks()
@@ -86,6 +89,20 @@ class Spans:
 
         statements = [n for n in nodes if isinstance(n, ast.stmt)]
         return sum(map(is_read, nodes)) < 2 or any(_works(n, frame.f_lineno, is_read, known) for n in statements)
+
+
+def _made_by_caches(frame: FrameType) -> dict[str, tuple[int, int]]:
+    """How many results each cache (`functools`) has made until now, of those that the code has a name for."""
+    code, made = frame.f_code, {}
+    for name in (*code.co_names, *code.co_varnames, *code.co_freevars):
+        value = frame.f_locals.get(name, frame.f_globals.get(name))
+        if type(value).__name__ == "_lru_cache_wrapper":
+            made[name] = id(value), value.cache_info().misses
+    return made
+
+
+def _gives_back(*_: Any) -> None:
+    """What a cache is that makes nothing."""
 
 
 def _source(frame: FrameType) -> str:
@@ -140,9 +157,6 @@ def _does_nothing(function: Any) -> bool:
     """Whether to call it does; what it returns may be called, or gone through, by whoever has called it."""
     import dis
 
-    if type(function).__name__ == "_lru_cache_wrapper":
-        had = function.cache_info()
-        return bool(had.hits >= had.misses > 0)  # what calls itself for parts of its result may have some of them
     function = getattr(function, "__func__", function)
     if type(function) is not type(_does_nothing):  # what is compiled may show code, too, that is none
         return False

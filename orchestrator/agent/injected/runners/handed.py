@@ -71,4 +71,6 @@ def _keeps(code: Any, names: Any, seen: set[Any]) -> bool:
                     return True
             elif not (_is_plain(value) or isinstance(value, ModuleType) or callable(value)):
                 return True
+            elif hasattr(value, "cache_info"):  # of `functools`, which keeps what it returns
+                return True
     return False

@@ -263,6 +263,11 @@ def watch_raises(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
         ("a, b = three(), three() * 2\n    tol = abs(a - b).max() * 1.01\n    assert np.allclose(a, b, 0, tol)", _OWN),
         ("a, b = three(), three() * 2\n    t = 2 * abs(b - a).max()\n    np.testing.assert_allclose(a, b, 0, t)", _OWN),
         ("a, b = 1.0, 3.0\n    assert np.isclose(a, b, atol=abs(a - b))", _OWN),
+        ("a, b = 1.0, 3.0\n    t = abs(a - b)\n    print(t)\n    assert np.isclose(a, b, atol=t)", _OWN),
+        (
+            "a, b = three() * 3, three()\n    t = (a - b).max()\n    np.sqrt(a, a)\n    assert np.allclose(a, b, 0, t)",
+            None,
+        ),
         (
             "a, b, c = three(), three(), three() + 1\n    t = abs(b - c).max() / 2\n    assert np.allclose(a, b, 0, t)",
             None,
@@ -289,6 +294,7 @@ def watch_raises(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
         ("assert bool(np.allclose(three(), impl(), atol=1e-6, rtol=0))", None),
         ("assert np.allclose(three(), three() * 2, rtol=0.6)", None),
         ("assert np.isclose(three(), 3.0, atol=0.1).all()", None),
+        ("assert np.all(Measured() == three())", None),
         ("got = impl(1)\n    want = three(1)\n    assert np.allclose(got, want)", "impl and three are one function"),
         ("n = 1\n    got = impl(n)\n    n = 2\n    assert np.allclose(got, three(n))", None),
         ("assert np.allclose(impl(1), three(2))", None),
@@ -385,6 +391,9 @@ def test_a_check_that_cannot_fail_is_named(
     def always(): return True
     class Anything:
         def __eq__(self, other): return True
+    class Measured:
+        dtype = "object"
+        def __eq__(self, other): return other == 3.0
     """
     test = loaded(checks, textwrap.dedent(f"    {source}") + f"def test():\n    {body}\n")
     test()

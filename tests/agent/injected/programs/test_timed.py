@@ -46,6 +46,7 @@ def kept(n): return sum(x)
 kept(3), kept(3)
 fresh = functools.lru_cache(None)(lambda n: sum(x))
 fib = functools.lru_cache(None)(lambda n: n if n < 2 else fib(n - 1) + fib(n - 2))
+paths = functools.lru_cache(None)(lambda n, m: paths(n - 1, m) + paths(n, m - 1) + paths(n, m - 1) if n and m else 1)
 none = 0
 class Compiled:
     __code__ = (lambda: None).__code__
@@ -84,8 +85,9 @@ def is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> bo
         "functools.partial(data.run)()", "math.factorial(9)",
         "data.value", "data.kept; data.kept", "for _ in range(3): data.value", "data.made_for_it", "x[0]",
         "for _ in repeat(3): pass", "list(repeat(3))", "data.repeat(3)", "made(f)(x)", "fresh(3)", "compiled()",
-        "fib(30)", "for _ in range(len(x)): f()", "for _ in range(2): f()", "data.synchronize()", "sleep(3)",
-        "for _ in map(f, [x]): pass",
+        "fib(30)", "paths(9, 9)", "kept(4)",
+        "for _ in range(9): kept(4)", "for _ in range(len(x)): f()", "for _ in range(2): f()", "data.synchronize()",
+        "sleep(3)", "for _ in map(f, [x]): pass",
     ],
 )  # fmt: skip
 def test_what_is_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str) -> None:

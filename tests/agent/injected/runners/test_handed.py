@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,6 +47,15 @@ def in_container() -> None:
     KEPT.update(out=launch(-2))
 
 
+@functools.cache
+def _made() -> int:
+    return launch(-2)
+
+
+def in_cache() -> None:
+    _made()
+
+
 def by_another() -> None:
     _keep()
 
@@ -79,6 +89,7 @@ def test_a_warm_up_hands_nothing(fixture: Any, given: dict[str, object]) -> None
     [
         (in_global, {}),
         (in_container, {}),
+        (in_cache, {}),
         (by_another, {}),
         (checks, {}),
         (in_what_it_is_given, {"request": object()}),
