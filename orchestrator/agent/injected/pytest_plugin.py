@@ -228,9 +228,9 @@ def pytest_fixture_setup(fixturedef: Any, request: Any) -> Wrapper:
 
 
 def _users(request: Any, name: str) -> list[Any]:
-    """The tests that a fixture is set up for."""
-    items = [request.node] if request.scope == "function" else request.session.items
-    return [item for item in items if name in getattr(item, "fixturenames", [name])]
+    """The tests that a fixture is set up for: who asks for it now, be it while it runs, and who names it."""
+    items = [] if request.scope == "function" else request.session.items
+    return [request._pyfuncitem, *(item for item in items if name in getattr(item, "fixturenames", [name]))]
 
 
 def _forget_variable() -> None:

@@ -164,6 +164,8 @@ FILES = {
     "    global OUT\n    OUT = launch(-9)\ndef test_a(): assert OUT == 9\n",
     "unread/test_it.py": f"{LAUNCHES}@pytest.fixture\ndef out(): return [launch(-9)]\n"
     "def test_a(out): assert abs(-9) == 9\n@pytest.mark.usefixtures('out')\ndef test_b(): assert abs(-2) == 2\n",
+    "asked/test_it.py": f"{LAUNCHES}@pytest.fixture(scope='session')\ndef out(): return launch(-9)\n"
+    "def test_a(request): assert request.getfixturevalue('out') == 9\n",
     "measured/test_it.py": f"{LAUNCHES}@pytest.fixture\ndef error(): return abs(launch(-9) - 9.0)\n"
     "def test_a(error): assert error < 1e-3\n",
     "timed.py": TIMED,
@@ -260,7 +262,7 @@ STAGES = [
     ),
     *(
         (stage(name, "-m", "pytest", name, expect={"tests": {"min_passed": 1}}), [])
-        for name in ("handed", "warm", "kept_in_class", "kept_in_module", "measured")
+        for name in ("handed", "warm", "kept_in_class", "kept_in_module", "asked", "measured")
     ),
     (
         stage("passed_over", "passes_over.py", "--n", "1", "--m=2"),

@@ -49,7 +49,7 @@ class Spans:
         self._clocks = clocks
         self._last: tuple[Place, int] | None = None
         self._made: dict[str, tuple[int, int]] = {}  # what caches had made by then
-        self._known: dict[tuple[Place, int, int, tuple[str, ...]], bool] = {}
+        self._known: dict[tuple[Any, ...], bool] = {}  # by the span, and by what it may call
 
     def read_at(self, frame: FrameType) -> bool:
         """A clock is read there; whether anything was done since the last time."""
@@ -64,7 +64,8 @@ class Spans:
         if line < last[1]:  # the next turn of a loop
             return False
         idle = tuple(name for name, made in self._made.items() if before.get(name) == made)
-        key = (place, last[1], line, idle)
+        codes = frozenset(v.__code__ for v in frame.f_locals.values() if type(v) is type(_source))
+        key = (place, last[1], line, idle, codes)
         if key not in self._known:
             self._known[key] = self._has_work(frame, last[1], idle)
         return self._known[key]
@@ -91,11 +92,16 @@ class Spans:
         return sum(map(is_read, nodes)) < 2 or any(_works(n, frame.f_lineno, is_read, known) for n in statements)
 
 
+def is_written_there(file: str) -> bool:
+    """Whether a file of code is neither Python's nor a package's."""
+    return not (file.startswith((STANDARD_LIBRARY, "<frozen ")) or any(site in file for site in INSTALLED))
+
+
 def _made_by_caches(frame: FrameType) -> dict[str, tuple[int, int]]:
     """How many results each cache (`functools`) has made until now, of those that the code has a name for."""
     code, made = frame.f_code, {}
     for name in (*code.co_names, *code.co_varnames, *code.co_freevars):
-        value = frame.f_locals.get(name, frame.f_globals.get(name))
+        value: Any = frame.f_locals.get(name, frame.f_globals.get(name))
         if type(value).__name__ == "_lru_cache_wrapper":
             made[name] = id(value), value.cache_info().misses
     return made
@@ -171,7 +177,7 @@ def _idles(node: ast.AST, known: dict[str, Any]) -> bool:
         return False
     module = sys.modules.get(getattr(_found(node.func, known), "__module__", None) or "")
     file = getattr(module, "__file__", None) or STANDARD_LIBRARY
-    return file.startswith(STANDARD_LIBRARY) or any(site in file for site in INSTALLED)
+    return not is_written_there(file)
 
 
 def _computes(node: ast.AST, known: dict[str, Any]) -> bool:

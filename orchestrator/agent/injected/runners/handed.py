@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dis
-from types import FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, Iterable, Mapping
 
 from ..checks.stand_ins import code_behind
 from ..frames import codes_in
+from ..programs.timed import is_written_there
 
 _PLAIN = (type(None), bool, int, float, str, bytes, tuple)
+_TAKES_ANY = 0x08  # `**kwargs`
 _SETS = ("STORE_GLOBAL", "STORE_ATTR", "STORE_SUBSCR", "RAISE_VARARGS")
 
 
@@ -33,9 +35,11 @@ def _arguments(code: Any) -> tuple[str, ...]:
 
 
 def _reads(code: Any, name: str) -> bool:
-    """Whether code has an argument of this name, and makes anything of it."""
-    if code is None or name not in _arguments(code):
+    """Whether code has an argument of this name, and makes anything of it; one that takes any may be given it."""
+    if code is None:
         return False
+    if name not in _arguments(code):
+        return bool(code.co_flags & _TAKES_ANY)
     return name in code.co_cellvars or any(
         i.opname.startswith("LOAD_FAST") and name in (i.argval if isinstance(i.argval, tuple) else (i.argval,))
         for i in dis.get_instructions(code)
@@ -58,19 +62,26 @@ def _is_plain(value: object) -> bool:
 
 
 def _keeps(code: Any, names: Any, seen: set[Any]) -> bool:
-    """Whether it sets anything but its own names, fails, or names what may keep something; or what it calls beside it
-    does.
+    """Whether it sets anything but its own names, fails, or names what may keep something; or what it calls of the
+    stage's own code does.
     """
     seen.add(code)
     for inner in codes_in(code):
         if any(i.opname in _SETS for i in dis.get_instructions(inner)):
             return True
-        for value in (names[name] for name in inner.co_names if name in names):
-            if isinstance(value, FunctionType) and value.__globals__ is names:
-                if value.__code__ not in seen and _keeps(value.__code__, names, seen):
+        named = [names[name] for name in inner.co_names if name in names]
+        modules = [vars(value) for value in named if isinstance(value, ModuleType)]
+        inside = (module.get(name) for module in modules for name in inner.co_names)
+        for value in (*named, *(each for each in inside if isinstance(each, FunctionType))):
+            if isinstance(value, FunctionType):
+                own = value.__code__ not in seen and is_written_there(value.__code__.co_filename)
+                if own and _keeps(value.__code__, value.__globals__, seen):
                     return True
-            elif not (_is_plain(value) or isinstance(value, ModuleType) or callable(value)):
-                return True
-            elif hasattr(value, "cache_info"):  # of `functools`, which keeps what it returns
+            elif not (isinstance(value, ModuleType) or _is_plain(value) or _only_works(value)):
                 return True
     return False
+
+
+def _only_works(value: object) -> bool:
+    """Whether it is called for what it does: a kernel, a class, what is built in; not an object that may keep it."""
+    return isinstance(value, (type, BuiltinFunctionType)) or type(value).__module__.partition(".")[0] == "triton"

@@ -120,6 +120,12 @@ def test_what_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing: 
     assert not is_timed(tmp_path, monkeypatch, source)
 
 
+def test_what_a_function_is_given_to_time_counts_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    took = "def took(fn):\n    now()\n    fn()\n    now()\n"
+    assert is_timed(tmp_path, monkeypatch, f"{took}took(lambda: None)\ntook(lambda: sum(x))\n")
+    assert not is_timed(tmp_path, monkeypatch, f"{took}took(lambda: None)\ntook(lambda: x)\n")
+
+
 def test_timeit_of_a_name_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_timed(tmp_path, monkeypatch, "timeit('f', 'pass')\n")
 

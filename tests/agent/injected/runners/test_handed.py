@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,6 +56,28 @@ def in_cache() -> None:
     _made()
 
 
+class Kept:
+    def __call__(self, x: int) -> None:
+        self.out = launch(x)
+
+
+OBJECT = Kept()
+LIBRARY = ModuleType("library")
+exec("OUT = []\ndef keep(): OUT.append(1)\ndef work(): return abs(-2)", vars(LIBRARY))
+
+
+def in_object() -> None:
+    OBJECT(-2)
+
+
+def in_module() -> None:
+    LIBRARY.keep()
+
+
+def of_module() -> None:
+    LIBRARY.work()
+
+
 def by_another() -> None:
     _keep()
 
@@ -78,7 +100,13 @@ class Tests:
 
 @pytest.mark.parametrize(
     ("fixture", "given"),
-    [(warms, {}), (warms_for, {"device": "cuda"}), (Tests().warms, {}), (passes_over, {"request": object()})],
+    [
+        (warms, {}),
+        (of_module, {}),
+        (warms_for, {"device": "cuda"}),
+        (Tests().warms, {}),
+        (passes_over, {"request": object()}),
+    ],
 )
 def test_a_warm_up_hands_nothing(fixture: Any, given: dict[str, object]) -> None:
     assert hands_nothing(fixture, given)
@@ -90,6 +118,8 @@ def test_a_warm_up_hands_nothing(fixture: Any, given: dict[str, object]) -> None
         (in_global, {}),
         (in_container, {}),
         (in_cache, {}),
+        (in_object, {}),
+        (in_module, {}),
         (by_another, {}),
         (checks, {}),
         (in_what_it_is_given, {"request": object()}),
@@ -133,7 +163,11 @@ def test_a_value_may_be_taken_by_a_test_its_inner_function_or_another_fixture() 
     def asks_for(request: Any) -> None:
         assert request.getfixturevalue("made") == 3
 
-    assert is_taken("made", [_item(reads_it, made=_makes)])
+    def is_given(**given: Any) -> None:
+        assert given["made"] == 3
+
+    for test in (reads_it, is_given):
+        assert is_taken("made", [_item(test, made=_makes)])
     assert is_taken("made", [_item(hands_it_in, made=_makes)])
     assert is_taken("made", [_item(asks_for)]) and is_taken("made", [_item(asks_for, made=_makes)])
     assert is_taken("made", [_item(asks_for, made=_makes, other=lambda made: made + 1)])
