@@ -28,6 +28,7 @@ from orchestrator.shared.stage_record import Elsewhere, ForeignModule
 from orchestrator.shared.text import listing, plain
 from orchestrator.shared.tree import LINK, Manifest, entry_of, object_name
 
+_NOTE = re.compile(r"version|(^|_)(commit|revision|date|time)(_|$)", re.IGNORECASE)  # names of what builds write
 CODE_FOLDERS = (
     "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/share",
     "/usr/bin", "/usr/sbin", "/usr/local/lib", "/usr/local/lib64", "/usr/local/bin", "/usr/local/share", "/nix/store",
@@ -327,13 +328,31 @@ def _altered(name: str, file: str, homes: Homes) -> Iterator[Tuple[Path, Iterabl
 
 
 def _says_the_same(copy: Path, of: Path) -> bool:
-    """But for the version, which builds write into modules of other names, too."""
-    with contextlib.suppress(OSError):
-        one, other = (
-            [line for line in path.read_bytes().splitlines() if b"version" not in line.lower()] for path in (copy, of)
-        )
-        return one == other
+    """But for comments, for types of arguments, and for what builds note of themselves."""
+    with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError):
+        return _code(copy) == _code(of)
     return False
+
+
+def _code(file: Path) -> str:
+    module = ast.parse(file.read_bytes())
+    module.body = [node for node in module.body if not _is_note(node)]
+    for node in ast.walk(module):
+        if isinstance(node, ast.arg):
+            node.annotation = None
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            node.returns = None
+    return ast.dump(module)
+
+
+def _is_note(node: ast.stmt) -> bool:
+    """Whether a module's constant tells its version, or when and of what it was built."""
+    if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+        return False
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    names = [n.id if isinstance(n, ast.Name) else "" for n in targets]
+    is_constant = not any(isinstance(n, (ast.Name, ast.Call)) for n in ast.walk(node.value))
+    return is_constant and all(map(_NOTE.search, names))
 
 
 def _counterparts(module: str, itself: str, homes: Homes) -> Dict[str, str]:

@@ -21,7 +21,7 @@ import pytest
 from .runners import junit
 from .runners.events import Events, file_of_its_own
 from .runners.handed import hands_nothing, is_taken
-from .runners.parameters import same_cases
+from .runners.parameters import are_read_by_hooks, same_cases
 from .runners.reports import CALLED, CHECKS, RAISED, WHY, details_of, failure, skip_reason
 from .runners.why import why
 from .runners.written import NO_TESTS_IN, code_of, ignored, not_collected
@@ -222,7 +222,8 @@ def pytest_fixture_setup(fixturedef: Any, request: Any) -> Wrapper:
         arguments = {name: request.getfixturevalue(name) for name in fixturedef.argnames}
         if result and result[2] is None and hands_nothing(fixturedef.func, arguments):
             users = _users(request, fixturedef.argname)
-            if result[0] is None or not is_taken(fixturedef.argname, users):
+            seen = is_taken(fixturedef.argname, users) or are_read_by_hooks(request.config, _guard.config.one("tree"))
+            if result[0] is None or not seen:
                 _guard.note_aside(before)
     return given
 

@@ -287,11 +287,32 @@ def test_a_version_of_what_lies_where_packages_usually_do(
 
 
 @pytest.mark.parametrize(
+    ("built", "says"),
+    [
+        ("def scale(x, n=2): return n * x\n", False),
+        ("def scale(x, n=3): return n * x\n", True),
+        ("def scale(x, n=2): return x\n", True),
+    ],
+)
+def test_a_build_may_take_types_away(tmp_path: Path, tree: Path, origins: StageOrigins, built: str, says: bool) -> None:
+    (tree / "src" / "widget" / "core.py").write_text("def scale(x: int, n: int = 2) -> int: return n * x\n")
+    packages = tmp_path / "layer" / "lib" / "python3.11" / "site-packages"
+    shutil.copytree(tree / "src" / "widget", packages / "widget")
+    (packages / "widget" / "core.py").write_text(built)
+    layered = StageOrigins(Provided.by_tree(tree), replace(origins._homes, layer=[str(tmp_path / "layer")]))
+    found = seen({"module": "widget", "file": str(packages / "widget" / "__init__.py")})
+    assert bool(list(layered.altered(found))) is says
+
+
+@pytest.mark.parametrize(
     ("text", "says"),
     [
         ("# core.py\n", False),
         ("# core.py\n__version__ = '1.2.3'\n", False),
-        ("# core.py, patched\n", True),
+        ("# core.py, made on Monday\n__commit__ = 'abc'\nBUILD_DATE = 3.5\n", False),
+        ("# core.py\nSIZE = 4\n", True),
+        ("# core.py\nversion = open(__file__)\n", True),
+        ("# core.py\nstamped = version = 3\n", True),
     ],
 )
 def test_what_a_build_has_made_of_a_module_is_told(

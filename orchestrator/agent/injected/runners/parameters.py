@@ -33,7 +33,7 @@ def same_cases(items: Iterable[Any], tree: str) -> Iterator[str]:
         for node in cases[0].listchain()[:-1]:
             used_in.setdefault(node, set()).update(set(_values(cases[0])).difference(unused[key]))
     suspects = [key for key in groups if unused[key] and len(groups[key]) > 1 and key[1].co_filename.startswith(tree)]
-    if suspects and _is_read_by_hooks(groups[suspects[0]][0].config, tree):
+    if suspects and are_read_by_hooks(groups[suspects[0]][0].config, tree):
         return
     for key in suspects:
         cases, shared = groups[key], dict(_shared(groups[key][0]))
@@ -69,7 +69,7 @@ def _shared(item: Any) -> Iterator[tuple[str, Any]]:
             yield from ((name.strip(), node) for name in (names.split(",") if isinstance(names, str) else names))
 
 
-def _is_read_by_hooks(config: Any, tree: str) -> bool:
+def are_read_by_hooks(config: Any, tree: str) -> bool:
     """Whether a plugin of the tree, as a conftest is, looks at what tests are given."""
     for plugin in config.pluginmanager.get_plugins():
         values = (*getattr(plugin, "__dict__", {}).values(), *vars(type(plugin)).values())
