@@ -265,7 +265,7 @@ def watch_raises(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
         ("a, b = 1.0, 3.0\n    assert np.isclose(a, b, atol=abs(a - b))", _OWN),
         ("a, b = 1.0, 3.0\n    t = abs(a - b)\n    print(t)\n    assert np.isclose(a, b, atol=t)", _OWN),
         (
-            "a, b = three() * 3, three()\n    t = (a - b).max()\n    np.sqrt(a, a)\n    assert np.allclose(a, b, 0, t)",
+            "a, b = three() * 3, three()\n    t = max(a - b) / 4\n    a.fill(3)\n    assert np.allclose(a, b, 0, t)",
             None,
         ),
         (
