@@ -66,8 +66,6 @@ if TYPE_CHECKING:
 
     Marks = Tuple[List[ast.stmt], List[ast.stmt]]  # before and after a statement
 
-_COPY = "something is compared with a copy of itself"
-_OWN = "the tolerance was made of the difference itself"
 # Methods that mocks do not have, and that any mock makes up: those of `assert_called_once` and others without the word.
 _MADE_UP = frozenset((
     "called_once", "called_once_with", "called_with", "called_any", "any_call", "has_calls", "not_called", "has_awaits",
@@ -233,7 +231,7 @@ class _Marker:
         why = why_true(test, self._bound_names(test)) or why_message(test, node.msg)
         compares = isinstance(test, ast.Call) and called(test) in statements.COMPARES
         if why is None and compares:
-            why = self._why_compared(test)  # type: ignore[arg-type]
+            why = self._callees.why_compared(test)  # type: ignore[arg-type]
         if why is not None:
             return [], self._vacuous(node, why)
         made_up = self._made_up(node, test)
@@ -311,7 +309,7 @@ class _Marker:
             return [*marks, *self._ran(node)]
         why = why_method_holds(called(call), call.args, self._bound_names(call))
         if why is None and statements.is_check(called(call)):
-            why = self._why_compared(call)
+            why = self._callees.why_compared(call)
         if why is not None:
             return [*marks, *self._vacuous(node, why, self._callees.spec(call.func))]
         asserted = call.args[:1] if called(call) == "assertTrue" else []
@@ -370,19 +368,6 @@ class _Marker:
             if spec is not None:
                 return spec, way if isinstance(node, ast.Call) else "bare"
         return None
-
-    def _why_compared(self, call: ast.Call) -> str | None:
-        """Why two things that a function, or a method, compares cannot differ: they have the same content, or their own
-        difference made the tolerance.
-        """
-        of = [call.func.value] if len(call.args) == 1 and isinstance(call.func, ast.Attribute) else []
-        left, right, *more = [*of, *call.args, None, None][: 2 + len(call.args)]
-        if left is None or right is None:
-            return None
-        if self._callees.is_copy(left, right):
-            return _COPY
-        options = [*filter(None, more), *(keyword.value for keyword in call.keywords)]
-        return _OWN if any(self._callees.is_of_difference(each, left, right) for each in options) else None
 
     def _compared(self, node: ast.Assert, call: ast.Call) -> list[ast.stmt]:
         """What looks at the arguments of a comparison again, where to look at them does nothing else."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 _MOCKS = ("Mock", "MagicMock", "AsyncMock")
+_COPY = "something is compared with a copy of itself"
+_OF_DIFFERENCE = "the tolerance was made of the difference itself"
 
 
 class Callees:
@@ -158,7 +160,21 @@ class Callees:
             node = measured(self._made_by(node))
         return node if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) else None
 
-    def is_of_difference(self, node: ast.expr, left: ast.expr, right: ast.expr) -> bool:
+    def why_compared(self, call: ast.Call) -> str | None:
+        """Why two things that a function, or a method, compares cannot differ: they have the same content, or their own
+        difference made the tolerance.
+        """
+        of = [call.func.value] if len(call.args) == 1 and isinstance(call.func, ast.Attribute) else []
+        operands = [*of, *call.args]
+        if len(operands) < 2:
+            return None
+        left, right, *options = operands
+        if self._is_copy(left, right):
+            return _COPY
+        options += [keyword.value for keyword in call.keywords]
+        return _OF_DIFFERENCE if any(self._is_of_difference(each, left, right) for each in options) else None
+
+    def _is_of_difference(self, node: ast.expr, left: ast.expr, right: ast.expr) -> bool:
         """Whether an expression, or what it names, is made of the difference of two names."""
         if not (isinstance(left, ast.Name) and isinstance(right, ast.Name)):
             return False
@@ -187,7 +203,7 @@ class Callees:
             if original is not node.value and isinstance(original, ast.Name):
                 self._copies[node.targets[0].id] = original.id
 
-    def is_copy(self, left: ast.expr, right: ast.expr) -> bool:
+    def _is_copy(self, left: ast.expr, right: ast.expr) -> bool:
         """Whether one side is the other's copy, or a copy of the same, and nothing came between."""
         a, b = uncopied(left), uncopied(right)
         if isinstance(a, ast.Name) and isinstance(b, ast.Name):
