@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from sys import getrefcount
 
 OWN = __name__.partition(".")[0]
 IMPORTING = ("importlib", "_frozen_importlib", "_frozen_importlib_external")
 """What runs a module while it is imported: by the first of these names only once somebody has imported that."""
+INSTALLED = ("site-packages", "dist-packages")
+STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _OPTIMIZED = 0x1  # of functions: their locals are no dictionary, as those of classes and modules are
 _NOBODY_ELSE = 3  # references to a frame's copy of its locals: the frame's, the one here, and of the call that counts
 
@@ -14,6 +17,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType, FrameType, TracebackType
     from typing import Any
+
+
+def is_written_there(file: str) -> bool:
+    """Whether a file of code is neither Python's nor a package's."""
+    return not (file.startswith((STANDARD_LIBRARY, "<frozen ")) or any(site in file for site in INSTALLED))
 
 
 def drops_result(frame: FrameType) -> bool:

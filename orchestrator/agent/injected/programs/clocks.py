@@ -14,10 +14,10 @@ import time
 from sys import _getframe  # bound here, as in `hooks`
 
 from ..files import read
-from ..frames import package
+from ..frames import INSTALLED, STANDARD_LIBRARY, package
 from ..hooks import caller, replace, tell, watch
 from ..source.own_files import own_files
-from .timed import INSTALLED, STANDARD_LIBRARY, Spans
+from .timed import Spans
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

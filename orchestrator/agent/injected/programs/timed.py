@@ -11,10 +11,10 @@ from __future__ import annotations
 import ast
 import builtins
 import linecache
-import os
 import sys
 from itertools import repeat
 
+from ..frames import STANDARD_LIBRARY, is_written_there
 from ..source.syntax import called, walked
 
 TYPE_CHECKING = False
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     Place = tuple[str, str, int]  # a function, whichever copy of it
     Read = Callable[[ast.AST], bool]  # whether it calls a clock
 
-INSTALLED = ("site-packages", "dist-packages")
-STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _UNKNOWN: Any = object()
 _IDLE = ("sleep", "synchronize", "range", "repeat")
 _WORK = (ast.MatMult, ast.Await, ast.Yield, ast.YieldFrom, ast.ListComp, ast.SetComp, ast.DictComp)
@@ -90,11 +88,6 @@ class Spans:
 
         statements = [n for n in nodes if isinstance(n, ast.stmt)]
         return sum(map(is_read, nodes)) < 2 or any(_works(n, frame.f_lineno, is_read, known) for n in statements)
-
-
-def is_written_there(file: str) -> bool:
-    """Whether a file of code is neither Python's nor a package's."""
-    return not (file.startswith((STANDARD_LIBRARY, "<frozen ")) or any(site in file for site in INSTALLED))
 
 
 def _made_by_caches(frame: FrameType) -> dict[str, tuple[int, int]]:

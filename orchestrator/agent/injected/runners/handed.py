@@ -7,8 +7,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, Iterable, Mapping
 
 from ..checks.stand_ins import code_behind
-from ..frames import codes_in
-from ..programs.timed import is_written_there
+from ..frames import codes_in, is_written_there
 
 _PLAIN = (type(None), bool, int, float, str, bytes, tuple)
 _TAKES_ANY = 0x08  # `**kwargs`
