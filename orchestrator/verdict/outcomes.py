@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, Iterable
@@ -22,14 +21,12 @@ class Test:
     """One test: `outcome` is passed, failed, error, skipped, xfailed, xpassed or unfinished; idle if it passed and no
     assertion of it ran, or one is missing.
 
-    `id` is its `node_id`, with a number for all but the first of those that have one together.
     `skipped_subtests` holds their reasons; `routes` maps route.<op> to the values that were recorded, in order.
     `checks` counts the assertions and comparisons that ran and could fail, None where that is not known; `vacuous`
     says why not one of those that ran could.
     """
 
     id: str
-    node_id: str
     outcome: str = "unfinished"
     reason: str = ""
     finished: bool = False
@@ -44,8 +41,7 @@ class Session:
     """A session of pytest, or of another `runner` of tests in one process; `exit_status` is None until it has ended,
     `interrupted` says what stopped it half-way.
 
-    `prefix` is what its ids begin with where its root is above the tree; `turns` says of a node id that several tests
-    have which of them has begun;
+    `prefix` is what its ids begin with where its root is above the tree;
     `targets` are the files and directories in its arguments; `raised` holds what each test has raised, `told` how much
     of that was reported; `reruns` what those tests raised at last that were run again; `uncalled` tests whose reports
     are of no call; `ignored` files and directories of tests that were not even looked at; `not_collected` tests that
@@ -74,7 +70,6 @@ class Session:
     lost: list[str] = field(default_factory=list)
     selected: list[str] = field(default_factory=list)
     tests: dict[str, Test] = field(default_factory=dict)
-    turns: dict[str, int] = field(default_factory=dict)
     collect_errors: dict[str, str] = field(default_factory=dict)
     collect_skips: dict[str, str] = field(default_factory=dict)
     causes: dict[str, Told] = field(default_factory=dict)
@@ -118,8 +113,7 @@ def merged(sessions: Iterable[Session]) -> Session:
             getattr(whole, name).extend(names[id_] for id_ in getattr(session, name))
         for name in ("ignored", "not_collected", "lost"):
             getattr(whole, name).extend(getattr(session, name))
-        for test in counted:
-            whole.tests[names[test.id]] = replace(test, id=names[test.id], node_id=bare[test.node_id])
+        whole.tests.update((names[test.id], replace(test, id=names[test.id])) for test in counted)
         for of_id in ("collect_errors", "collect_skips", "causes", "raised", "told", "reruns"):
             getattr(whole, of_id).update((names[id_], value) for id_, value in getattr(session, of_id).items())
         whole.uncalled.update(names[id_] for id_ in session.uncalled)
@@ -156,20 +150,8 @@ def _interrupted(session: Session, event: dict[str, Any]) -> None:
     session.interrupted = session.interrupted or str(event["reason"])
 
 
-def _paths(session: Session, event: dict[str, Any]) -> None:
-    getattr(session, event["event"]).extend(str(i) for i in event["ids"])
-
-
 def _ids(session: Session, event: dict[str, Any]) -> None:
-    """A collector may give several tests one node id."""
-    turns: Counter[str] = Counter()
-    for node_id in map(str, event["ids"]):
-        turns[node_id] += 1
-        getattr(session, event["event"]).append(_numbered(node_id, turns[node_id]))
-
-
-def _numbered(node_id: str, turn: int) -> str:
-    return node_id if turn == 1 else f"{node_id} ({turn})"
+    getattr(session, event["event"]).extend(str(i) for i in event["ids"])
 
 
 def _lost(session: Session, event: dict[str, Any]) -> None:
@@ -183,7 +165,7 @@ def _assertions(session: Session, event: dict[str, Any]) -> None:
 
 def _collect_error(session: Session, event: dict[str, Any]) -> None:
     session.collect_errors[str(event["id"])] = str(event["reason"])
-    _fold_cause(session, str(event["id"]), event)
+    _fold_cause(session, event)
 
 
 def _collect_skip(session: Session, event: dict[str, Any]) -> None:
@@ -191,8 +173,8 @@ def _collect_skip(session: Session, event: dict[str, Any]) -> None:
 
 
 def _phase(session: Session, event: dict[str, Any]) -> None:
-    test = _test_of(session, event)
-    _fold_cause(session, test.id, event)
+    test = session.tests.setdefault(str(event["id"]), Test(str(event["id"])))
+    _fold_cause(session, event)
     _fold_raised(session, test.id, event)
     if event.get("subtest"):
         _fold_subtest(test, event)
@@ -200,7 +182,7 @@ def _phase(session: Session, event: dict[str, Any]) -> None:
     if event["when"] == "setup" and test.finished:  # run again
         if test.outcome in ("failed", "error"):
             session.reruns[test.id] = test.reason
-        test = session.tests[test.id] = Test(test.id, test.node_id)
+        test = session.tests[test.id] = Test(test.id)
     _fold_phase(test, event)
     if event["when"] == "call" and not event.get("called", True):
         session.uncalled.add(test.id)
@@ -211,20 +193,10 @@ def _phase(session: Session, event: dict[str, Any]) -> None:
         _fold_checks(test, event.get("checks") or {})
 
 
-def _test_of(session: Session, event: dict[str, Any]) -> Test:
-    """The test that a phase is of: of several with one node id the next, where one has ended and another begins."""
-    node_id = str(event["id"])
-    turn = session.turns.get(node_id, 1)
-    last = session.tests.get(_numbered(node_id, turn))
-    if last and last.finished and event["when"] == "setup" and _numbered(node_id, turn + 1) in session.selected:
-        turn = session.turns[node_id] = turn + 1
-    return session.tests.setdefault(_numbered(node_id, turn), Test(_numbered(node_id, turn), node_id))
-
-
-def _fold_cause(session: Session, id_: str, event: dict[str, Any]) -> None:
+def _fold_cause(session: Session, event: dict[str, Any]) -> None:
     """The first one of a test; runs of earlier versions tell none."""
     if "why" in event:
-        session.causes.setdefault(id_, as_told(event["why"]))
+        session.causes.setdefault(str(event["id"]), as_told(event["why"]))
 
 
 def _fold_checks(test: Test, checks: dict[str, Any]) -> None:
@@ -283,8 +255,8 @@ _HANDLERS: dict[str, Callable[[Session, dict[str, Any]], None]] = {
     "interrupted": _interrupted,
     "collected": _ids,
     "deselected": _ids,
-    "ignored": _paths,
-    "not_collected": _paths,
+    "ignored": _ids,
+    "not_collected": _ids,
     "assertions": _assertions,
     "lost": _lost,
     "selected": _ids,

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
 
 from orchestrator.verdict import outcomes
 
 
-def session(
-    *tests: tuple[str, str], prefix: str = "", outside: bool = False, selected: Sequence[str] = ()
-) -> outcomes.Session:
-    """A session that ran these tests, each with the outcome of its call; of one id all are one, if nothing else was
-    selected.
-    """
-    ids = selected or [*dict.fromkeys(id_ for id_, _ in tests)]
+def session(*tests: tuple[str, str], prefix: str = "", outside: bool = False) -> outcomes.Session:
+    """A session that ran these tests, each with the outcome of its call."""
+    ids = [id_ for id_, _ in tests]
     events = [
         {"event": "start", "prefix": prefix, "outside": outside},
         {"event": "collected", "ids": ids},
@@ -58,15 +53,6 @@ def test_a_test_that_failed_and_was_run_again_is_a_rerun() -> None:
     found = session(("x", "failed"), ("x", "passed"), ("y", "passed"), ("y", "passed"))
     assert [(test.id, test.outcome) for test in found.tests.values()] == [("x", "passed"), ("y", "passed")]
     assert list(found.reruns) == ["x"]
-
-
-def test_several_tests_of_one_node_id_are_several() -> None:
-    found = session(("x", "failed"), ("x", "passed"), ("x", "passed"), ("y", "passed"), selected=["x", "x", "x", "y"])
-    outcomes_of = {test.id: (test.outcome, test.node_id) for test in found.tests.values()}
-    assert outcomes_of == {
-        "x": ("failed", "x"), "x (2)": ("passed", "x"), "x (3)": ("passed", "x"), "y": ("passed", "y"),
-    }  # fmt: skip
-    assert found.selected == [*outcomes_of] and not found.reruns
 
 
 def test_a_test_whose_process_crashed_has_failed_and_is_no_error() -> None:
