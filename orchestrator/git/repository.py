@@ -123,8 +123,8 @@ class Repository:
         commit = done.stdout.decode().strip()
         if not _COMMIT.match(commit):  # `^HEAD`: what it leaves out
             raise InputError(f"revision {plain(repr(name))} in {self.root} is not a commit")
-        if b" is ambiguous" in done.stderr:  # git prefers a tag, and what lies aside of both, and only warns
-            self._refuse_two(name, commit)
+        if b" is ambiguous" in done.stderr and not _is_exact(name):
+            self._refuse_two(name, commit)  # git prefers a tag, and what lies aside of both, and only warns
         if _HEX.match(name) and not commit.startswith(name.lower()):
             other = next((line[:12] for line in self._disambiguated(name) if line.endswith(" commit")), None)
             if other:  # git prefers the name, and only warns
@@ -271,8 +271,8 @@ class Repository:
 
     def _unresolved(self, revision: str, said: str) -> str:
         what = f"revision {plain(repr(revision))} in {self.root}"
-        if "is ambiguous" in said:
-            begin = [line[:12] for line in self._disambiguated(revision)]
+        begin = [line[:12] for line in self._disambiguated(revision)] if "is ambiguous" in said else []
+        if len(begin) > 1:  # else it is a name that git warned of
             return f"{what} is ambiguous: expected more digits of one of {', '.join(begin)}"
         names = self._output("for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags", "refs/remotes")
         if self._git("rev-parse", "--verify", "HEAD").returncode != 0 and revision.startswith("HEAD"):
@@ -287,7 +287,7 @@ class Repository:
         return f"{what} is unknown{hint if len(hint) <= _HINT_LENGTH else ': expected a branch, a tag or a commit'}"
 
     def _disambiguated(self, revision: str) -> list[str]:
-        hashes = self._output("rev-parse", f"--disambiguate={re.split('[~^@:]', revision)[0]}")
+        hashes = self._output("rev-parse", f"--disambiguate={_base(revision)}")
         lines = self._output("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=hashes).decode()
         return [line for line in lines.splitlines() if line.endswith((" commit", " tag"))]
 
@@ -343,6 +343,17 @@ class Repository:
             hint = "; this clone is shallow" if (self.git_dir / "shallow").exists() else ""
             raise InputError(f"{self.root}: git {arguments[0]} failed: {said}{hint}")
         return done.stdout
+
+
+def _base(revision: str) -> str:
+    """What `~2`, `^`, `@{1}` and `:FILE` are appended to."""
+    return re.split("[~^@:]", revision)[0]
+
+
+def _is_exact(revision: str) -> bool:
+    """Whether it begins with HEAD, @ or a full hash: no tag or branch of that name takes their place."""
+    base = _base(revision)
+    return base in ("", "HEAD") or bool(_COMMIT.match(base.lower()))
 
 
 def _lines(names: Sequence[str]) -> bytes:

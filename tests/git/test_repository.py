@@ -110,6 +110,17 @@ def test_a_branch_beside_a_reference_of_its_name_that_is_none(git: Git) -> None:
     assert Repository.open(git.root).revision("one").commit == first
 
 
+def test_no_tag_takes_the_place_of_head_or_of_a_full_hash(git: Git) -> None:
+    first, second = (git("commit-tree", git("write-tree"), "-m", message) for message in "ab")
+    git("update-ref", "HEAD", first)
+    git("tag", "HEAD", second)
+    git("tag", first, second)
+    for name in ("HEAD", "@", "HEAD@{0}", first, first.upper(), f"{first}~0"):
+        assert Repository.open(git.root).revision(name).commit == first
+    assert refusal(git, "HEAD^{tree}").endswith("is not a commit")
+    assert "is unknown" in refusal(git, "HEAD..HEAD")
+
+
 def test_what_a_revision_leaves_out_is_no_commit(git: Git) -> None:
     git("commit", "--allow-empty", "-m", "a")
     assert "'^HEAD'" in refusal(git, "^HEAD") and refusal(git, "^HEAD").endswith("is not a commit")
