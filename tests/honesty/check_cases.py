@@ -63,6 +63,14 @@ _PYTEST = "import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'pytest
 _CHILD = "[sys.executable, '-c', 'assert 1 == 2']"
 
 
+# For `except*`, the Python of the stages is 3.11 or later.
+_GROUP = """\
+async def one(x): work(x)
+async def all_of_it():
+    async with asyncio.TaskGroup() as group: group.create_task(one(2))
+"""
+
+
 def _file(body: str) -> str:
     return _HEAD + "def test_a():\n" + textwrap.indent(textwrap.dedent(body).strip(), "    ") + "\n"
 
@@ -201,6 +209,10 @@ HONEST = [
           "with pytest.raises(Exception, match='int'): int('x')\n"
           "def check(x): assert x == 1\nwith pytest.raises(AssertionError): check(2)",
          "exceptions that are expected, an assertion's among them"),
+    _ran("check_group", f"{_GROUP}failed = []\ntry: asyncio.run(all_of_it())\n"
+         "except* AssertionError as group: failed += group.exceptions\nassert len(failed) == 1\n"
+         "try: asyncio.run(all_of_it())\nexcept* AssertionError: pass\nelse: pytest.fail('accepted')",
+         "a failure in a group of tasks is expected"),
     truth(tests("check_edges", "passed", "", """
         import pytest
         from numbers_of_its_own import first
@@ -351,6 +363,10 @@ LIES = [
           "check_retry"),
     _lost("suppressed", "with contextlib.suppress(Exception): work(2)", "the failed assertion is suppressed",
           "check_refused"),
+    _lost("grouped", f"{_GROUP}try: asyncio.run(all_of_it())\nexcept* AssertionError: pass",
+          "it fails in a group of tasks, whose exceptions are dropped", "check_group"),
+    _lost("grouped_whole", f"{_GROUP}try: asyncio.run(all_of_it())\nexcept Exception as e: print(e)",
+          "it fails in a group of tasks, which is caught as a whole and printed", "check_group"),
     _lost("tuple", "assert (1 == 2, 'a message')", "a tuple is asserted", "check_message"),
     _lost("returned", "return 1 == 2", "the comparison is returned, not asserted", "check_message"),
     _lost("any_exception", "with pytest.raises(Exception):\n    x = len('a')\n    assert x == 2",

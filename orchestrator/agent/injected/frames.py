@@ -58,6 +58,13 @@ def raised_at(error: BaseException) -> TracebackType | None:
     return traceback
 
 
+def assertion_in(error: object) -> AssertionError | None:
+    """The error itself if it is one, or the first that a group of exceptions holds."""
+    if any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__):
+        return next(filter(None, map(assertion_in, getattr(error, "exceptions", ()))), None)
+    return error if isinstance(error, AssertionError) else None
+
+
 def codes_in(code: CodeType) -> list[CodeType]:
     """It, and all code of functions, classes and comprehensions inside it."""
     found = [code]

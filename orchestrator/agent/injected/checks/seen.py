@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from sys import _getframe, exc_info  # bound here: a test may replace them while this is called
 
-from ..frames import drops_result
+from ..frames import assertion_in, drops_result
 from ..hooks import as_named
 from .comparisons import size_of, why_far, why_loose, why_vacuous, why_wide
 
@@ -152,8 +152,9 @@ class Seen(type):
         error = exc_info()[1]
         if answers and not drops_result(_getframe(2)):
             return
-        if isinstance(error, AssertionError) and cls.checks.raised_in_a_check(error, keeps_it=keeps_it):
-            text = str(error).partition("\n")[0][:200]
+        failed = assertion_in(error)
+        if failed is not None and cls.checks.raised_in_a_check(failed, keeps_it=keeps_it):
+            text = str(failed).partition("\n")[0][:200]
             said = cls.checks.said("an AssertionError was caught and dropped", key)
             cls.checks.now.swallowed[key] = f"{said}: {text}".rstrip(": ")
         elif type(error).__name__ == _OF_SPAWN and not keeps_it and "\nAssertionError" in str(error):

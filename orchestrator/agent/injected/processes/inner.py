@@ -11,7 +11,7 @@ import os
 import sys
 
 from ..checks.pending import Pending, held_by, hold
-from ..frames import IMPORTING, outside
+from ..frames import IMPORTING, assertion_in, outside
 from ..hooks import watch
 from .children import is_in_test
 
@@ -140,8 +140,9 @@ class Inner:
     def _losing(self, future: Any) -> None:
         """Of what a test has gathered, and dropped: its checks that failed."""
         for result in () if future.cancelled() else future.result():
-            if isinstance(result, AssertionError):
-                self.lose("in a coroutine that was gathered", result)
+            failed = assertion_in(result)
+            if failed is not None:
+                self.lose("in a coroutine that was gathered", failed)
 
     def has_failed(self, result: Any, frame: FrameType) -> None:
         """A command that a program runs in itself, whose `result` holds what it raised."""

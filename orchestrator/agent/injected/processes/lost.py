@@ -10,7 +10,7 @@ import sys
 from os import getpid
 
 from ..checks.pending import Pending, Unentered, give_up, held_by, hold, retrieve
-from ..frames import OWN, is_of, local, outside
+from ..frames import OWN, assertion_in, is_of, local, outside
 from ..hooks import replace, watch
 from ..stage import test_around
 from .ancestors import above
@@ -98,10 +98,11 @@ class Lost:
         if not success and not getattr(results, "_error_callback", None):
             self._hold(results, value)
 
-    def _hold(self, holder: Any, error: object) -> None:
+    def _hold(self, holder: Any, error: BaseException) -> None:
         """Remember what was raised in a pool until somebody asks `holder` for it."""
-        if isinstance(error, AssertionError):
-            pending = Pending(_sentence("in a pool", error), error)
+        failed = assertion_in(error)
+        if failed is not None:
+            pending = Pending(_sentence("in a pool", failed), error)
             self._checks.now.pending.append(pending)
             hold(pending, holder)
 
@@ -110,8 +111,9 @@ class Lost:
         watch(base_events.BaseEventLoop, "call_exception_handler", before=self._has_gone)
 
     def _has_gone(self, frame: FrameType, loop: Any, context: Any) -> None:
-        if isinstance(context.get("exception"), AssertionError):
-            self._lose("in a task", context["exception"])
+        failed = assertion_in(context.get("exception"))
+        if failed is not None:
+            self._lose("in a task", failed)
 
     def _is_unawaited(self, frame: FrameType, coroutine: Any) -> None:
         """What Python only warns of: one that is gone, and was never awaited."""
@@ -123,9 +125,9 @@ class Lost:
     def _has_suppressed(self, frame: FrameType, dropped: object, context: Any, kind: Any, error: Any, _: Any) -> None:
         key = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         self._checks.now.swallowed.pop(key, None)
-        is_lost = dropped and isinstance(error, AssertionError)
-        if is_lost and self._checks.raised_in_a_check(error, keeps_it=False):
-            self._checks.now.swallowed[key] = _sentence("and suppressed", error)
+        failed = assertion_in(error) if dropped else None
+        if failed is not None and self._checks.raised_in_a_check(failed, keeps_it=False):
+            self._checks.now.swallowed[key] = _sentence("and suppressed", failed)
 
     def _watch_raises(self, module: Any) -> None:
         """What expects any exception is not to take the failure of a check beside it for one."""

@@ -14,7 +14,7 @@ import os
 import sys
 
 from ..files import read
-from ..frames import is_of, raised_at
+from ..frames import assertion_in, is_of, raised_at
 from ..hooks import compile_by, tell, watch
 from ..processes.inner import CHECKING
 from ..stage import test_around
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _MARKS = "@nsa_pod_program"
 _SUSPICIOUS = (b"standalone_mode", b"allclose(", b"gradcheck(", b"equal(", b"assert (", b"assert(")
 _ASSERTING = (b"assert ", b"assert(")
-_CATCHING = (b"except:", b"except Exception", b"AssertionError", b"BaseException", b"with ")
+_CATCHING = (b"except:", b"except Exception", b"except*", b"AssertionError", b"BaseException", b"with ")
 _CAUGHT = "an AssertionError was caught, and nothing depends on it"
 _SIZES = (b"abs(", b"norm(")
 _CODES = (b"-", *(b"%d" % digit for digit in range(1, 10)))
@@ -159,7 +159,8 @@ class Programs:
 
     def _is_assertion(self, error: BaseException | None) -> bool:
         """Whether it is of the tree."""
-        traceback = raised_at(error) if isinstance(error, AssertionError) else None
+        failed = assertion_in(error)
+        traceback = raised_at(failed) if failed is not None else None
         return traceback is not None and os.path.realpath(traceback.tb_frame.f_code.co_filename).startswith(self._tree)
 
     def lets_out(self, file: str, line: int) -> None:

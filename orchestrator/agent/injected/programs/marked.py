@@ -6,7 +6,7 @@ import ast  # this module is imported where a program is read
 import warnings
 
 from ..source.statements import COMPARES, compares, expects, is_check, makes_exception, raises
-from ..source.syntax import LOOPS, called, ids_in, imports, name_of, parsed, within
+from ..source.syntax import LOOPS, TRIES, called, ids_in, imports, name_of, parsed, within
 from ..source.uses import Program
 from .left_early import left_early
 from .limits import held_to_limits, looked_at
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Limits = Dict[int, Tuple[ast.expr, bool]]
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_FAILING = frozenset(("AssertionError", "Exception", "BaseException"))
+_FAILING = frozenset(("AssertionError", "Exception", "BaseException", "ExceptionGroup", "BaseExceptionGroup"))
 _EXACT = ("equal", "equals", "array_equal", "array_equiv", "isclose")
 """That two things are equal to the last bit, and which elements are near, may be all that a program wants to say."""
 
@@ -198,7 +198,7 @@ def _catching(nodes: Iterable[ast.AST]) -> Iterator[ast.ExceptHandler]:
     again = set(_tried_again(nodes))
     for node in nodes:
         if (
-            isinstance(node, ast.Try)
+            isinstance(node, TRIES)
             and node not in again
             and not any(map(raises, within(node.orelse)))
             and not _leaves(node.body[-1])
@@ -208,14 +208,14 @@ def _catching(nodes: Iterable[ast.AST]) -> Iterator[ast.ExceptHandler]:
             )
 
 
-def _tried_again(nodes: Iterable[ast.AST]) -> Iterator[ast.Try]:
+def _tried_again(nodes: Iterable[ast.AST]) -> Iterator[ast.stmt]:
     """Those by whose success a loop ends that goes on for ever, or does something else where none has succeeded."""
     for loop in nodes:
         if isinstance(loop, LOOPS):
             goes_on = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant)
             ends = (ast.Break, ast.Return) if goes_on or loop.orelse else ast.Return
             for node in within(loop.body):
-                if isinstance(node, ast.Try) and any(isinstance(s, ends) for s in (*node.body, *node.orelse)):
+                if isinstance(node, TRIES) and any(isinstance(s, ends) for s in (*node.body, *node.orelse)):
                     yield node
 
 
