@@ -36,6 +36,12 @@ MAX_BYTES = 8 * 2**30
 MAX_FILES = 20_000
 _OF_SSH = ("host", "ssh_config", "port", "user", "identity_file", "host_key")
 _ADDRESS = re.compile(r"(?!-)[^\s\"'\\;|&$`<>()]+")
+_AROUND = {
+    r"(\w+://).*": "leave {} out",
+    r"(\[).*": "leave the brackets out",
+    r"(.+)@.*": "{} belongs under 'user'",
+    r"[^:]+:(\d+)": "{} belongs under 'port'",
+}
 
 
 def address(value: str) -> str:
@@ -46,13 +52,11 @@ def address(value: str) -> str:
 
 
 def _host(value: str) -> str:
-    """An address without what is written around it elsewhere: `user@host:port`, `[2001:db8::1]`."""
-    if value.startswith("["):
-        raise ValueError(f"expected a name or address alone, got {value!r}: leave the brackets out")
-    for pattern, key in ((r"(.+)@.*", "user"), (r"[^:]+:(\d+)", "port")):
+    """An address without what is written around it elsewhere: `ssh://user@host:port`, `[2001:db8::1]`."""
+    for pattern, advice in _AROUND.items():
         found = re.fullmatch(pattern, value)
         if found:
-            raise ValueError(f"expected a name or address alone, got {value!r}: {found[1]} belongs under '{key}'")
+            raise ValueError(f"expected a name or address alone, got {value!r}: {advice.format(found[1])}")
     return value
 
 

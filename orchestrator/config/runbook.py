@@ -150,9 +150,9 @@ class EnvironmentSpec(_Model):
     requires: list[Package] = []
     optional: list[Package] = []
     extra: list[Package] = []
-    requirements: list[str] = []
-    pyproject: list[str] = []
-    lock: str | None = None
+    requirements: list[Some] = []
+    pyproject: list[Some] = []
+    lock: Some | None = None
     sdists: list[str] = []
 
     @model_validator(mode="after")

@@ -16,8 +16,8 @@ from orchestrator.shared.globs import wrong_pattern
 from orchestrator.shared.text import plain
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
-_DURATION = rf"(?:{_NUMBER}d)?(?:{_NUMBER}h)?(?:{_NUMBER}m)?(?:{_NUMBER}s?)?"
-_UNITS = (86400.0, 3600.0, 60.0, 1.0)
+_DURATION = rf"{_NUMBER}|(?:{_NUMBER}d)?(?:{_NUMBER}h)?(?:{_NUMBER}m)?(?:{_NUMBER}s)?"  # not 1h30: 30 of what?
+_UNITS = (1.0, 86400.0, 3600.0, 60.0, 1.0)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT])(?:iB)?")
 _MULTIPLES = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -69,7 +69,7 @@ def _seconds(value: object) -> float:
     if isinstance(value, str):
         return seconds_of(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise ValueError(f"{_A_DURATION}, got {value!r}")
+        raise ValueError(_A_DURATION)
     return float(value)
 
 
@@ -109,7 +109,7 @@ Seconds = Annotated[
     float,
     BeforeValidator(_seconds),
     WithJsonSchema(
-        {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": f"^{_DURATION}$"}]}
+        {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": f"^(?:{_DURATION})$"}]}
     ),
 ]
 Size = Annotated[
@@ -120,4 +120,5 @@ Size = Annotated[
         {"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "string", "pattern": f"^{_SIZE.pattern}$"}]}
     ),
 ]
-Some = Annotated[str, Keeps(lambda text: None if text else "expected text, got none", {"minLength": 1})]
+_SOME = Keeps(lambda text: None if text.strip() else "expected text, got none", {"pattern": r"\S"})
+Some = Annotated[str, _SOME]

@@ -65,6 +65,7 @@ def test_every_key_of_the_contract_is_read(tmp_path: Path) -> None:
         ("pods: {a: {host: 'b c'}}", "key 'pods.a.host': expected a plain name or address, got 'b c'"),
         ("pods: {a: {host: root@10.0.0.1}}", "expected a name or address alone, got 'root@10.0.0.1': root"),
         ("pods: {a: {host: '10.0.0.1:10645'}}", "got '10.0.0.1:10645': 10645 belongs under 'port'"),
+        ("pods: {a: {host: 'ssh://10.0.0.1'}}", "got 'ssh://10.0.0.1': leave ssh:// out"),
         ("pods: {a: {host: '[2001:db8::1]'}}", "got '[2001:db8::1]': leave the brackets out"),
         ("pods: {a: {host: 'b\"c'}}", "key 'pods.a.host': expected a plain name or address, got"),
         ('pods: {a: {host: x, user: "b\\nHost *"}}', "key 'pods.a.user': expected a plain name or address, got"),

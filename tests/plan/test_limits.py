@@ -21,7 +21,7 @@ def test_durations(text: str, seconds: float) -> None:
     assert duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "0", "-5", "90x", "m", "1m1h", "nan", "inf", "1e3", "9" * 400, "1:30"])
+@pytest.mark.parametrize("text", ["", "0", "-5", "90x", "m", "1m1h", "nan", "inf", "1e3", "9" * 400, "1:30", "1h30"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(InputError, match="expected a duration such as 90m"):
         duration(text)

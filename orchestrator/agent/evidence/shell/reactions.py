@@ -149,7 +149,7 @@ class _Dependents:
 
     def is_asked(self, question: Command) -> bool:
         """Whether something depends on the status of a question."""
-        return _Way(self, [], question=True).of(question) in ("tested", "left")
+        return _Way(self, [], question=True, tested=False).of(question) in ("tested", "left")
 
     def _is_file_read(self, file: str, writer: Simple) -> bool:
         """Whether something depends on a file behind the command that writes it."""
@@ -198,7 +198,7 @@ class _Way:
         calls: List[Call],
         *,
         question: bool = False,
-        tested: bool = True,
+        tested: bool,
         left: bool = False,
         fails: bool = True,
     ) -> None:
@@ -230,7 +230,7 @@ class _Way:
         return self._so_far or (self._dropped if self._fails or self._question else "tested")
 
     def _in_pipeline(self, pipeline: Pipeline, member: Node) -> "Node | Fate":
-        if not self._tested and member is not pipeline.members[-1]:
+        if not (self._tested or self._question) and member is not pipeline.members[-1]:
             return "left"
         if pipeline.negated:
             self._fails, self._tested = not self._fails, True
@@ -288,7 +288,7 @@ class _Way:
         if reader is not None and reads_status(text_of(reader)):
             return self._read_by(reader)
         if self._question:
-            return "tested" if self._scripts.has_errexit(block) else "ignored"
+            return "tested" if self._scripts.has_errexit(block) and not self._tested else "ignored"
         return self._unused() if self._tested else "left"
 
     def _read_by(self, reader: Command) -> Fate:

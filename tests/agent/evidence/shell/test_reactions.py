@@ -31,6 +31,8 @@ FATES: Mapping[str, list[str]] = {
         "if ! X; then\n  echo no\n  exit 1\nfi\necho",
         "while X; do y; done; echo",
         "until X; do y; done; echo",
+        "n=0; until X; do n=$((n + 1)); [ $n -ge 2 ] && exit 1; done; echo",
+        "set -e; n=0; until X; do n=$((n + 1)); [ $n -ge 2 ] && break; done; [ $n -lt 2 ]; echo",
         "! X\necho",
         "X && exit 1; echo",
         "if X; then exit 1; fi; echo",
@@ -103,6 +105,8 @@ FATES: Mapping[str, list[str]] = {
         "f() { local rc; X; rc=$?; if [ $rc -ge 2 ]; then return 1; fi; }\nf || exit 1",
     ],
     "said": [
+        "set -e; n=0; until X; do n=$((n + 1)); [ $n -ge 2 ] && break; done; echo",
+        "set -e; n=0; while ! X; do n=$((n + 1)); [ $n -lt 2 ] || break; done; echo",
         "X || echo no",
         "X || echo no; echo on",
         "X || echo no >> f; cat f; echo",
