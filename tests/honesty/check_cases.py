@@ -204,6 +204,12 @@ HONEST = [
          "an assertion is tried again until it holds"),
     _ran("check_refused", "try: work(2)\nexcept AssertionError: pass\nelse: pytest.fail('accepted')",
           "a refusal is expected"),
+    _ran("check_refused_in_helpers",
+         "def refuses(x):\n    try: work(x)\n    except AssertionError: return\n    raise RuntimeError('accepted')\n"
+         "refuses(2)\n"
+         "try:\n    work(2)\n    raise RuntimeError('accepted')\nexcept AssertionError: pass\n"
+         "try:\n    work(2)\n    pytest.fail('accepted')\nexcept AssertionError: print('refused')",
+         "a refusal is expected, or what follows raises something else"),
     _ran("check_refusals",
           "with pytest.raises(AssertionError): assert 1 == 2\n"
           "with pytest.raises(Exception, match='int'): int('x')\n"
@@ -361,6 +367,11 @@ LIES = [
     _lost("child_called", f"subprocess.call({_CHILD})", "the exit code is returned, and dropped", "check_child"),
     _lost("caught", "try: assert 1 == 2\nexcept AssertionError as e: print(e)", "the failed assertion is printed",
           "check_retry"),
+    _lost("caught_with_its_own", "try:\n    work(1)\n    assert False, 'accepted'\nexcept AssertionError: pass",
+          "what says that nothing was refused is caught as well", "check_refused_in_helpers"),
+    _lost("caught_before_the_end",
+          "def runs(x):\n    try: work(x)\n    except AssertionError: return\n    print('works')\nruns(2)",
+          "a helper returns at the failed assertion", "check_refused_in_helpers"),
     _lost("suppressed", "with contextlib.suppress(Exception): work(2)", "the failed assertion is suppressed",
           "check_refused"),
     _lost("grouped", f"{_GROUP}try: asyncio.run(all_of_it())\nexcept* AssertionError: pass",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from functools import partial
+from itertools import islice
 
 from ..source import statements
 from ..source.syntax import (
@@ -124,13 +125,16 @@ class _Marker:
         self._is_observed = False  # by a `with` or a `try` around
         self._expects = False  # a `with` around it that something is raised
         self._read: set[str] | None = None
+        self._following: dict[ast.stmt, ast.stmt] = {}  # what stands behind a statement
 
     def statements(self, node: Any) -> None:
         """Mark the blocks of statements that `node` holds, at any depth."""
         blocks, parts = _HELD[type(node)]
         for name in blocks:
-            self._watch_ways_out(getattr(node, name))
-            setattr(node, name, [new for statement in getattr(node, name) for new in self._marked(statement)])
+            block = getattr(node, name)
+            self._watch_ways_out(block)
+            self._following.update(zip(block, islice(block, 1, None)))
+            setattr(node, name, [new for statement in block for new in self._marked(statement)])
         for name in parts:
             for part in getattr(node, name):
                 self.statements(part)
@@ -164,11 +168,12 @@ class _Marker:
         elif isinstance(node, _WATCHES):
             self._is_observed = self._is_observed or statements.observes(node)
             self._expects = self._expects or statements.expects(node)
+        silent = self._silent_handlers(node) if isinstance(node, TRIES) else []
         self.statements(node)
         self._function = outer
         self._is_observed, self._expects = around
         if isinstance(node, TRIES):
-            self._watch_handlers(node)
+            self._watch_handlers(node, silent)
 
     def _begin(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         """A function that stands in no other."""
@@ -465,20 +470,20 @@ class _Marker:
             function.assertions.append(key)
         return key
 
-    def _watch_handlers(self, node: Any) -> None:
-        """Have a handler that neither raises nor checks tell which AssertionError it has swallowed; and a `finally`
-        that is left by a jump.
+    def _silent_handlers(self, node: Any) -> list[ast.ExceptHandler]:
+        """Those that neither raise nor check, nor keep what they catch where a check of the same function looks, and
+        that the test passes without."""
+        after = self._following.get(node)
+        silent = [handler for handler in node.handlers if not statements.is_awaited(handler, node, after)]
+        silent = [handler for handler in silent if not any(map(statements.raises, within(handler.body)))]
+        return [handler for handler in silent if self._checked_names().isdisjoint(statements.kept_in(handler.body))]
 
-        A handler that keeps it where a check of the same function looks has not.
-        """
+    def _watch_handlers(self, node: Any, silent: Sequence[ast.ExceptHandler]) -> None:
+        """Have the `silent` ones tell which AssertionError they have swallowed; and a `finally` that a jump leaves."""
         key = f"{self._facts.path}:{node.lineno}"
         jumps = any(isinstance(inner, JUMPS) for inner in within(node.finalbody))
         if jumps:
             node.finalbody = before_jumps(node.finalbody, lambda jump: swallow_mark(jump, key, False, False))
-        if any(map(statements.raises, within(node.orelse))):  # it expects what it catches
-            return
-        silent = [handler for handler in node.handlers if not any(map(statements.raises, within(handler.body)))]
-        silent = [handler for handler in silent if self._checked_names().isdisjoint(statements.kept_in(handler.body))]
         for handler in silent:
             said = (any(map(statements.keeps, handler.body)), any(map(statements.answers, handler.body)))
             handler.body.insert(0, swallow_mark(handler.body[0], key, *said))

@@ -183,6 +183,28 @@ def as_branch(node: ast.stmt) -> ast.stmt:
     return made
 
 
+def is_awaited(handler: ast.ExceptHandler, node: Any, following: ast.stmt | None) -> bool:
+    """Whether the test fails unless the handler is come to: by the `else`, by what the `try` ends with and the handler
+    does not catch, or by what follows where the handler returns.
+    """
+    if any(map(raises, within(node.orelse))):
+        return True
+    if following is not None and isinstance(handler.body[-1], ast.Return) and _never_passes(following):
+        return True
+    last = node.body[-1]
+    return name_of(handler.type) == "AssertionError" and _never_passes(last) and not _asserts(last)
+
+
+def _never_passes(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Raise) or fails(statement)
+
+
+def _asserts(failing: ast.stmt) -> bool:
+    """Whether what fails does so by an AssertionError, as `self.fail` does and `pytest.fail` does not."""
+    call = getattr(failing, "value", None)
+    return fails(failing) and (call is None or name_of(getattr(call.func, "value", None)) == "self")
+
+
 def fails_in(node: Any) -> bool:
     """Whether a block of the statement, not one deeper inside, fails the test: by a raise, a call or `assert False`."""
     blocks = [getattr(node, name, ()) for name in BLOCKS]
