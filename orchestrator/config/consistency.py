@@ -136,13 +136,20 @@ def of_runbook(runbook: object) -> Iterator[Error]:
         for position, artifact in enumerate(artifacts):
             path = _path_of(artifact)
             owner = owners.setdefault(path, name) if path else name
+            folder = next((other for other in owners if _is_in(path, other) or _is_in(other, path)), None)
             said = ""
-            if owner != name:
+            if folder is not None:
+                said = f"artifact {path!r}: expected a file that is no folder of another, and there is {folder!r}"
+            elif owner != name:
                 said = f"artifact {path!r}: expected one owner, got stages {owner!r} and {name!r}"
             elif _is_made_twice(path, artifacts[: position + 1]):
                 said = f"artifact {path!r}: expected it once where it has a 'from', as nothing is copied twice"
             if said:
                 yield Error((*at, "expect", "artifacts", position, "path"), said)
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path.startswith(folder + "/")
 
 
 def _is_made_twice(path: str, artifacts: Sequence[object]) -> bool:

@@ -173,16 +173,19 @@ class Inventory:
         """`file:line: key '...'` of a part of the file."""
         return place(str(self.path or "the built-in inventory"), at, self.lines)
 
-    def pod(self, name: str) -> Pod:
-        """The pod called `name`; InputError names the nearest ones."""
+    def pod(self, name: str, said_by: str = "") -> Pod:
+        """The pod called `name`; InputError names the nearest ones, and who has `said` so."""
         if name in self.pods:
             return self.pods[name]
         where = self.path or "the built-in inventory"
-        raise InputError(f"unknown pod {name!r} in {where}{nearest(name, self.pods)}")
+        raise InputError(f"unknown pod {name!r}{said_by} in {where}{nearest(name, self.pods)}")
 
     def chosen(self, name: str | None) -> Pod:
         """The pod called `name`; without a name that of $NSA_POD_DEFAULT, else the inventory's `default`."""
-        named = name or os.environ.get(_DEFAULT_VARIABLE) or self.default
+        variable = os.environ.get(_DEFAULT_VARIABLE)
+        if variable and not name:
+            return self.pod(variable, f" (of ${_DEFAULT_VARIABLE})")
+        named = name or self.default
         if named:
             return self.pod(named)
         raise InputError(

@@ -11,7 +11,7 @@ from orchestrator.config.yamlfile import Location
 from orchestrator.plan.absent import Tree, absent_paths, in_tree
 from orchestrator.plan.plan import Mutation
 from orchestrator.shared.text import alternatives, with_commit
-from orchestrator.text import close_to
+from orchestrator.text import close_to, listing
 
 _FROM_TREE = "tree:"
 _OF_A_SHELL = ("|", "||", "&&", "|&", "2>&1", "&>")
@@ -34,8 +34,12 @@ def _of_stage(
     if shells < len(words):
         said = f"{words[shells]} is a shell's, and `run` has none: expected the line under `shell`"
         yield ("run", shells), said
+    line = words[0] if words and _is_line(words[0], stage, tree) else None
+    if line:
+        said = f"{line!r} is taken for one program's name: expected each word by itself, [{listing(line.split())}]"
+        yield ("run", 0), said
     for path in absent_paths(stage, file.runbook, tree):
-        if path in words[shells:]:
+        if path in (line, *words[shells:]):
             continue
         yield _place_of(path, stage, tree.commit), f"{path} is not in commit {tree.commit[:7]}{_near(path, tree)}"
     if not _asks_for_evidence(stage):
@@ -52,6 +56,12 @@ def _of_stage(
         if made and made.wrong:
             said = f"{mutant['patch']} does not apply to commit {tree.commit[:7]}: {made.wrong}"
             yield ("expect", "mutants", number, "patch"), said
+
+
+def _is_line(program: str, stage: Stage, tree: Tree) -> bool:
+    """Whether it is a command with its arguments, and no path that has blanks in it."""
+    first, *more = program.split() or [""]
+    return bool(more) and "/" not in first and in_tree(program, stage, tree.commit) not in tree.files
 
 
 def _asks_for_evidence(stage: Stage) -> bool:

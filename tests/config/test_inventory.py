@@ -166,5 +166,5 @@ def test_a_command_without_a_pod_gets_the_default(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("NSA_POD_DEFAULT", "local")
     assert inventory.chosen(None).name == "local"
     monkeypatch.setenv("NSA_POD_DEFAULT", "lokal")
-    with pytest.raises(InputError, match=r"unknown pod 'lokal' in .*did you mean local"):
+    with pytest.raises(InputError, match=r"unknown pod 'lokal' \(of \$NSA_POD_DEFAULT\) in .*did you mean local"):
         inventory.chosen(None)

@@ -84,6 +84,8 @@ def test_numbers_are_those_of_yaml_1_2(text: str, number: float) -> None:
         ("name: sanity", "name: ../sanity", "key 'stages.0.name'"),
         ("path: routing.json", "path: ../routing.json", "expected a relative path without '..'"),
         ("path: routing.json", "path: /routing.json", "expected a relative path without '..'"),
+        ("path: routing.json", "path: '{commt}.json'", "no other placeholder than {commit} and {commit7}, got {commt}"),
+        ("path: routing.json", "path: sanity.out/a", "expected a file that is no folder of another, and there is 'san"),
         ("path: routing.json", 'path: "a\\nb.json"', "expected a path that can be shown"),
         ("path: routing.json", f"path: {'a/' * 32}routing.json", "expected at most 32 folders deep"),
         ("path: routing.json", "path: sanity.out", "artifact 'sanity.out': expected one owner"),

@@ -54,12 +54,16 @@ stages:
     run: [python, -m, pytest, -q, tests/test_a.py]
   - name: piped
     run: [pytest, tests/test_a.py, "|", tee, log]
+  - name: one_word
+    run: [pytest -q tests/test_a.py]
 """
 FINDINGS = [
     "absent.yaml:5: key 'stages.0.run.4': tests/test_b.py is not in commit {}: did you mean tests/test_a.py?",
     "absent.yaml:7: key 'stages.1.run.1': go.sh is not in commit {}",
     "absent.yaml:9: key 'stages.2': stage 'silent' asks for no evidence: expected artifacts, or the tests",
     "absent.yaml:14: key 'stages.4.run.2': | is a shell's, and `run` has none: expected the line under `shell`",
+    "absent.yaml:16: key 'stages.5.run.0': 'pytest -q tests/test_a.py' is taken for one program's name: expected each "
+    "word by itself, [pytest, -q, tests/test_a.py]",
 ]
 GOOD = "name: good\nenvironment: {python: system}\nstages: [{name: a, run: [pytest, tests]}]\n"
 FILES = {"tests/test_a.py": "def test_a(): assert True\n"}
@@ -111,9 +115,9 @@ def test_a_missing_path_and_a_stage_without_evidence_are_found_by_all(project: P
     assert (checked.exit_code, dry.exit_code, ran.exit_code) == (2, 3, 1)
     for outcome in (checked, dry, ran):
         assert [finding for finding in findings if finding not in outcome.stderr] == [], outcome.stderr
-    assert [s["status"] for s in ran.json["stages"]] == ["blocked", "blocked", "invalid", "passed", "blocked"]
+    assert [s["status"] for s in ran.json["stages"]] == ["blocked", "blocked", "invalid", "passed", "blocked", "blocked"]
     assert ran.stage("silent")["reason"] == "no evidence asked"
-    assert "3 blocked" in dry.stdout and "go.sh is not in the commit" in dry.stdout
+    assert "4 blocked" in dry.stdout and "go.sh is not in the commit" in dry.stdout
 
 
 def test_nothing_wrong_is_said_too(project: Project) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, NewType, Optional, Tuple, TypedDict
 
@@ -103,6 +104,9 @@ def _relative(path: str) -> Optional[str]:
     parts = PurePosixPath(path).parts
     if not path or path.startswith("/") or ".." in parts or path in (".", "./"):
         return "expected a relative path without '..'"
+    odd = next((found for found in re.findall(r"\{\w+\}", path) if found not in ("{commit}", "{commit7}")), None)
+    if odd:
+        return f"expected no other placeholder than {{commit}} and {{commit7}}, got {odd}"
     return stays_away(f"artifacts/{path}")
 
 
