@@ -280,6 +280,8 @@ class _Way:
             return holder if holder.name == "eval" else self._out_of_script()
         if isinstance(holder, Compound) and any(block is condition for condition in holder.conditions):
             return self._tested_by(holder, block)
+        if self._question and isinstance(holder, Compound) and holder.kind == "(":
+            self._tested = False  # errexit looks at a subshell's status, whatever made it
         return holder
 
     def _before(self, following: Chain, block: Block) -> Fate:

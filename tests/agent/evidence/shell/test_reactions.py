@@ -32,6 +32,9 @@ FATES: Mapping[str, list[str]] = {
         "while X; do y; done; echo",
         "until X; do y; done; echo",
         "n=0; until X; do n=$((n + 1)); [ $n -ge 2 ] && exit 1; done; echo",
+        "set -e; fail=0; X || fail=1; ([ $fail = 0 ] && echo fine); echo",
+        "set -e; fail=0; X || fail=1; f() { [ $fail = 0 ] && echo fine; }; f; echo",
+        "set -e; fail=0; X || fail=1; [ $fail = 0 ] && echo fine",
         "set -e; n=0; until X; do n=$((n + 1)); [ $n -ge 2 ] && break; done; [ $n -lt 2 ]; echo",
         "! X\necho",
         "X && exit 1; echo",
@@ -147,6 +150,7 @@ FATES: Mapping[str, list[str]] = {
         "X || (exit 0); echo",
     ],
     "kept": [
+        "set -e; fail=0; X || fail=1; { [ $fail = 0 ] && echo fine; }; echo",
         "s=0; y | while read -r x; do X || s=1; done; exit $s",
         "s=0; (X || s=1); exit $s",
         "X || rc=$?; echo",
