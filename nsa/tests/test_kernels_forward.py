@@ -85,9 +85,9 @@ def again(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Tensor]]:
         monkeypatch.setattr(forward, "DTYPE", torch.float16)
         monkeypatch.setattr(forward, "TILES", dict.fromkeys(forward.TILES, Tile(32, 8, 1, 2)))
         monkeypatch.setattr(forward_twin, "TILES", forward.TILES)
-        forward._chosen.cache_clear()
+        hopper.unopposed.cache_clear()
     yield found
-    forward._chosen.cache_clear()
+    hopper.unopposed.cache_clear()
 
 
 def _window(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:

@@ -73,10 +73,10 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]
         monkeypatch.setattr(sums, "lacking", lambda: None)
         monkeypatch.setattr(sums, "TILES", dict.fromkeys(sums.TILES, Tile(64, 16, 1, 2)))
         monkeypatch.setattr(sums_twin, "TILES", sums.TILES)
-        sums._chosen.cache_clear()
+        hopper.unopposed.cache_clear()
     monkeypatch.setattr(sums, "_launcher", lambda: noting)
     yield found
-    sums._chosen.cache_clear()
+    hopper.unopposed.cache_clear()
 
 
 def _inputs(problem: Problem) -> tuple[Tensor, Tensor]:

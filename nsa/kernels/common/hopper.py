@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache
 from importlib import import_module
 
 import torch
@@ -31,6 +32,22 @@ def lacking() -> str | None:
     except (ImportError, AttributeError):
         return why
     return None if COMPILED_BY[0] <= VERSION <= COMPILED_BY[1] else why
+
+
+@lru_cache(maxsize=4096)
+def unopposed(against: Callable[..., str | None], *facts: object) -> bool:
+    """Whether `against` has no reason against these facts, of which every call asks."""
+    return against(*facts) is None
+
+
+def launcher_of(module: str) -> Callable[[], Callable[..., None]]:
+    """What gives `launch` of a module in Gluon, which is imported when it is first needed."""
+
+    @cache
+    def launcher() -> Callable[..., None]:
+        return import_module(module).launch  # type: ignore[no-any-return]
+
+    return launcher
 
 
 def target_of(device: torch.device) -> str:

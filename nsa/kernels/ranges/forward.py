@@ -6,9 +6,6 @@ mask. On sm_90 a kernel in Gluon takes most of them (`forward_gluon`), and leave
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -16,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nsa.kernels.common.hopper import lacking, target_of
+from nsa.kernels.common.hopper import lacking, launcher_of, target_of, unopposed
 from nsa.kernels.common.launch import launched_in_two_forms
 from nsa.kernels.common.sizes import cdiv, dot_precision, pad_group, rows_last, split_dim
 from nsa.kernels.common.softmax import add_keys, begin, end, not_a_number, online, only, out_of_range
@@ -242,17 +239,10 @@ def against(target: str, dtype: torch.dtype, dk: int, dv: int, group: int, rows:
 def specialised(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether `forward_gluon` takes most of this; k and v as `tma.describable` wants them."""
     facts = q.dtype, q.shape[-1], v.shape[-1], q.shape[2] // k.shape[2], q.shape[:3].numel(), k.shape[1]
-    return _chosen(target_of(q.device), *facts) and describable(q)
+    return unopposed(against, target_of(q.device), *facts) and describable(q)
 
 
-@lru_cache(maxsize=1024)
-def _chosen(*facts: object) -> bool:
-    return against(*facts) is None  # type: ignore[arg-type]
-
-
-def _launcher() -> Callable[..., None]:
-    found: Callable[..., None] = import_module("nsa.kernels.ranges.forward_gluon").launch
-    return found
+_launcher = launcher_of("nsa.kernels.ranges.forward_gluon")
 
 
 # --- what the launches of forward and backward share ---

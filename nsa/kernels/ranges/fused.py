@@ -13,10 +13,9 @@ other, all branches of the whole operation into the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from importlib import import_module
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -25,7 +24,7 @@ import triton.language as tl
 from torch import Tensor
 
 from nsa.kernels.common.backward_preprocess import backward_preprocess
-from nsa.kernels.common.hopper import HALVES, lacking, target_of
+from nsa.kernels.common.hopper import HALVES, lacking, launcher_of, target_of, unopposed
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.sizes import cdiv, pad_group
 from nsa.kernels.common.split_reduce import reduce_splits
@@ -112,12 +111,7 @@ def facts_of(q: Tensor, v: Tensor, deterministic: bool) -> Facts:
 
 def chosen(q: Tensor, v: Tensor, deterministic: bool) -> bool:
     """Whether the gradient for q [B,T,Hq,Dk] and v [B,S,Hkv,Dv] is made in one kernel: `against` finds nothing."""
-    return _chosen(*facts_of(q, v, deterministic))
-
-
-@lru_cache(maxsize=1024)
-def _chosen(*facts: object) -> bool:
-    return against(*facts) is None  # type: ignore[arg-type]
+    return unopposed(against, *facts_of(q, v, deterministic))
 
 
 # --- the gradient ---
@@ -291,9 +285,7 @@ def _split(q: Tensor, k: Tensor, where: KeyRanges, tile: Tile, heads: int) -> in
     return tokens * min(MOST_TILES, max(FEWEST_TILES, tiles * programs // (2 * PROGRAMS)))  # half of them see no key
 
 
-def _launcher() -> Callable[..., None]:
-    found: Callable[..., None] = import_module("nsa.kernels.ranges.fused_gluon").launch
-    return found
+_launcher = launcher_of("nsa.kernels.ranges.fused_gluon")
 
 
 # --- sums, from zeros to the gradient ---

@@ -8,16 +8,15 @@ by chunk of the queries of a KV head, whose sums then are in the level-2 cache.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from importlib import import_module
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from nsa.config import NSAConfig
 from nsa.kernels.common.backward_preprocess import backward_preprocess
+from nsa.kernels.common.hopper import launcher_of, unopposed
 from nsa.kernels.common.sizes import cdiv, next_power_of_2, pad_group, rows_last, split_dim
 from nsa.kernels.common.split_reduce import reduce_splits
 from nsa.kernels.ranges import fused
@@ -62,12 +61,7 @@ def against(target: str, dtype: torch.dtype, dk: int, dv: int, group: int, deter
 
 def chosen(q: Tensor, v: Tensor, deterministic: bool) -> bool:
     """Whether the gradient for q [B,T,Hq,Dk] and v [B,S,Hkv,Dv] is made in one kernel: `against` finds nothing."""
-    return _chosen(*fused.facts_of(q, v, deterministic))
-
-
-@lru_cache(maxsize=1024)
-def _chosen(*facts: object) -> bool:
-    return against(*facts) is None  # type: ignore[arg-type]
+    return unopposed(against, *fused.facts_of(q, v, deterministic))
 
 
 # --- the gradient ---
@@ -173,6 +167,4 @@ def chunk_of(queries: int, rows: int) -> int:
     return max(SMALLEST_CHUNK, 16 * next_power_of_2(8 * math.isqrt(queries))) // rows
 
 
-def _launcher() -> Callable[..., None]:
-    found: Callable[..., None] = import_module("nsa.kernels.selected.fused_gluon").launch
-    return found
+_launcher = launcher_of("nsa.kernels.selected.fused_gluon")

@@ -7,9 +7,7 @@ the second by counting, for which many small programs are best.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import lru_cache
-from importlib import import_module
+from collections.abc import Iterator
 
 import torch
 import triton
@@ -17,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from nsa.config import NSAConfig
-from nsa.kernels.common.hopper import HALVES, lacking, target_of
+from nsa.kernels.common.hopper import HALVES, lacking, launcher_of, target_of, unopposed
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.sizes import cdiv, next_power_of_2, pad_group
 from nsa.kernels.common.tma import describable
@@ -58,12 +56,7 @@ def against(target: str, dtype: torch.dtype, dk: int, group: int, config: NSACon
 def chosen(q: Tensor, k_cmp: Tensor, config: NSAConfig, packed: bool) -> bool:
     """Whether the blocks for q [B,T,Hq,Dk] and k_cmp [B,Tc,Hkv,Dk] are chosen in two kernels."""
     facts = target_of(q.device), q.dtype, q.shape[-1], q.shape[2] // k_cmp.shape[2], config, packed
-    return _chosen(*facts) and describable(q) and describable(k_cmp)
-
-
-@lru_cache(maxsize=1024)
-def _chosen(*facts: object) -> bool:
-    return against(*facts) is None  # type: ignore[arg-type]
+    return unopposed(against, *facts) and describable(q) and describable(k_cmp)
 
 
 @launched
@@ -126,6 +119,4 @@ def _chunks(share: Share, most: int) -> Iterator[tuple[int, int]]:
         end -= count
 
 
-def _launcher() -> Callable[..., None]:
-    found: Callable[..., None] = import_module("nsa.kernels.selection.sums_gluon").launch
-    return found
+_launcher = launcher_of("nsa.kernels.selection.sums_gluon")
