@@ -22,7 +22,7 @@ from nsa.host import int32_on
 from nsa.library import Arguments
 from nsa.phi import MlpPhi, WeightedPhi
 from nsa.plans import PLANS, Key, Plan, layout
-from nsa.routing import Request, registry
+from nsa.routing import How, Request, registry
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,8 +34,8 @@ TENSORS = frozenset((Tensor, torch.nn.Parameter))
 SCALARS = frozenset((type(None), bool, int, float, str, NSAConfig))
 """Types of settings that are facts as they are: told at once, as those of tensors."""
 
-FOR_BACKENDS = ("phi", "scale", "cu_seqlens", "q_start", "lse", "deterministic")
-"""Keywords that a backend's function takes, where the operation has them."""
+FOR_BACKENDS = ("phi", "cu_seqlens", "lse")
+"""Keywords that a backend's function takes by themselves, where the operation has them."""
 
 
 class Followed(Exception):
@@ -67,7 +67,8 @@ class Operation(library.Operator):
         named = [name for name, x in self._signature.parameters.items() if x.kind is x.KEYWORD_ONLY]
         self._count, self._order = len(self.kinds), itemgetter(*self.kinds)
         self._inputs = [name for name in self.kinds if name not in named]
-        self._options = [name for name in FOR_BACKENDS if name in named]
+        self._attends = "scale" in named
+        self._options = [x for x in FOR_BACKENDS if x in named and not (self._attends and x in How._fields)]
         self._switches = [name for name, kind in self.kinds.items() if kind is library.KINDS["bool"]]
 
     # --- a call ---
@@ -202,11 +203,11 @@ class Operation(library.Operator):
     def compute(self, plan: Plan, x: Arguments, keep: bool) -> list[Tensor]:
         """By the backend that was decided for."""
         assert plan.decision is not None
-        inputs, options = self._arguments(plan, x)
+        judge = partial(self.judge, plan, x) if self.oracle else None
+        arguments = self._arguments(plan, x)
         found = routing.carry_out(
-            plan.decision, plan.request, lambda module: getattr(module, self.routed)(*inputs, **options),
-            partial(self.judge, plan, x) if self.oracle else None,
-        )  # fmt: skip
+            plan.decision, plan.request, lambda module: getattr(module, self.routed)(*arguments), judge
+        )
         return [found] if isinstance(found, Tensor) else [y for y in found if y is not None]
 
     def judge(self, plan: Plan, x: Arguments, rows: list[int]) -> Tensor:
@@ -221,17 +222,13 @@ class Operation(library.Operator):
         known = getattr(registry.load(plan.decision.backend), f"{self.routed}_gradient", None)
         if known is None:
             return None
-        inputs, options = self._arguments(plan, self.placed(plan, x))
-        return plan.within(lambda: known(grad, *results[:2], *inputs, **options))  # type: ignore[no-any-return]
+        arguments = self._arguments(plan, self.placed(plan, x))
+        return plan.within(lambda: known(grad, *results[:2], *arguments))  # type: ignore[no-any-return]
 
-    def _arguments(self, plan: Plan, x: Arguments) -> tuple[list[Any], dict[str, Any]]:
-        """Those that a backend's function takes: by position, by name."""
-        options = {name: x[name] for name in self._options}
-        if "scale" in options:
-            options["scale"] = plan.scale
-        if "deterministic" in options:
-            options["deterministic"] = plan.request.deterministic
-        return [x[name] for name in self._inputs], options
+    def _arguments(self, plan: Plan, x: Arguments) -> list[Any]:
+        """Those that a backend's function takes."""
+        how = How(plan.scale, x["cu_seqlens"], x["q_start"], plan.request.deterministic) if self._attends else None
+        return [*(x[name] for name in self._inputs), *([how] if how else []), *(x[name] for name in self._options)]
 
     # --- as an operator ---
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from nsa.blocks import num_compressed
 from nsa.config import NSAConfig
 from nsa.host import numbers
+from nsa.routing.request import How
 
 TILE_BYTES = 128 * 2**20
 """Aim for the largest temporary of one chunk."""
@@ -42,16 +43,15 @@ class Chunk:
             yield replace(self, rows=rows, t0=self.t0 + row - self.rows.start)
 
 
-def sequences(
-    batch: int, tokens: int, config: NSAConfig | None, cu_seqlens: Tensor | None, q_start: Tensor | None
-) -> list[Chunk]:
+def sequences(q: Tensor, config: NSAConfig | None, how: How) -> list[Chunk]:
     """What is walked over: the batch at once, or each packed segment, or each entry with its own start.
 
     `config` is needed for `cmp0` of packed sequences only.
     """
-    if cu_seqlens is not None:
-        return _packed(numbers(cu_seqlens), config)
-    starts = [0] if q_start is None else numbers(q_start)
+    batch, tokens = q.shape[:2]
+    if how.cu_seqlens is not None:
+        return _packed(numbers(how.cu_seqlens), config)
+    starts = [0] if how.q_start is None else numbers(how.q_start)
     if len(set(starts)) <= 1:
         return [Chunk(slice(0, batch), slice(0, tokens), *starts[:1])]
     return [Chunk(slice(b, b + 1), slice(0, tokens), start) for b, start in enumerate(starts)]

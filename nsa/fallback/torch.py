@@ -30,6 +30,7 @@ from nsa.fallback.tiles import (
 from nsa.host import numbers
 from nsa.phi import MlpPhi, Phi, WeightedPhi
 from nsa.rope import rotate
+from nsa.routing.request import How
 
 __all__ = [
     "combine", "compress", "compressed", "decode", "rotate", "rotate_gradient", "select", "selected", "step",
@@ -45,7 +46,7 @@ def rotate_gradient(do: Tensor, o: Tensor, x: Tensor, positions: Tensor, base: f
 # --- compression ---
 
 
-def compress(x: Tensor, config: NSAConfig, *, phi: Phi | None, cu_seqlens: Tensor | None) -> Tensor:
+def compress(x: Tensor, config: NSAConfig, phi: Phi | None, cu_seqlens: Tensor | None) -> Tensor:
     """Compressed tokens [B,Tc,Hkv,D] of x [B,T,Hkv,D]."""
     if cu_seqlens is None:
         return _compress(x, config, phi)
@@ -124,45 +125,33 @@ def _item(x: Tensor) -> int:
 # --- attention ---
 
 
-def compressed(
-    q: Tensor, k_cmp: Tensor, v_cmp: Tensor, config: NSAConfig, *, scale: float, cu_seqlens: Tensor | None,
-    q_start: Tensor | None, deterministic: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+def compressed(q: Tensor, k_cmp: Tensor, v_cmp: Tensor, config: NSAConfig, how: How) -> tuple[Tensor, Tensor]:
     """Attention to the visible compressed tokens: o [B,T,Hq,Dv], lse [B,T,Hq]."""
-    chunks = _compressed_chunks(q, k_cmp, config, cu_seqlens, q_start)
+    chunks = _compressed_chunks(q, k_cmp, config, how)
     tiles = _compressed_tiles(config, q.shape[2] // k_cmp.shape[2], q.device)
-    return TiledAttention.apply(q, k_cmp, v_cmp, chunks, tiles, scale)
+    return TiledAttention.apply(q, k_cmp, v_cmp, chunks, tiles, how.scale)
 
 
-def _compressed_chunks(
-    q: Tensor, k_cmp: Tensor, config: NSAConfig, cu_seqlens: Tensor | None, q_start: Tensor | None
-) -> list[Chunk]:
-    found = sequences(q.shape[0], q.shape[1], config, cu_seqlens, q_start)
-    return chunks_of(found, q.shape[0] * q.shape[2] * k_cmp.shape[1] * _item(q))
+def _compressed_chunks(q: Tensor, k_cmp: Tensor, config: NSAConfig, how: How) -> list[Chunk]:
+    return chunks_of(sequences(q, config, how), q.shape[0] * q.shape[2] * k_cmp.shape[1] * _item(q))
 
 
 def selected(
-    q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig, *, scale: float,
-    cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig, how: How
+) -> tuple[Tensor, Tensor]:
     """Attention to the positions <= t of the chosen blocks: o [B,T,Hq,Dv], lse [B,T,Hq]."""
     keys = min(block_indices.shape[-1] * config.l_sel, k.shape[1])
     row = q.shape[0] * keys * (k.shape[2] * (k.shape[3] + v.shape[3]) + q.shape[2])
-    found = sequences(q.shape[0], q.shape[1], None, cu_seqlens, q_start)
-    chunks, tiles = chunks_of(found, row * _item(q)), _selected_tiles(block_indices, config)
-    return TiledAttention.apply(q, k, v, chunks, tiles, scale)
+    chunks, tiles = chunks_of(sequences(q, None, how), row * _item(q)), _selected_tiles(block_indices, config)
+    return TiledAttention.apply(q, k, v, chunks, tiles, how.scale)
 
 
-def window(
-    q: Tensor, k: Tensor, v: Tensor, window: int, *, scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None,
-    deterministic: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+def window(q: Tensor, k: Tensor, v: Tensor, window: int, how: How) -> tuple[Tensor, Tensor]:
     """Attention to the last `window` positions, the query's own included: o [B,T,Hq,Dv], lse [B,T,Hq]."""
     most = max(64, window // 2)  # a chunk of c queries reads c + window - 1 keys: keep the unused part small
-    found = sequences(q.shape[0], q.shape[1], None, cu_seqlens, q_start)
-    chunks = chunks_of(found, q.shape[0] * q.shape[2] * (window + most) * _item(q), most)
+    chunks = chunks_of(sequences(q, None, how), q.shape[0] * q.shape[2] * (window + most) * _item(q), most)
     tiles = _window_tiles(window, q.shape[2] // k.shape[2], q.device)
-    return TiledAttention.apply(q, k, v, chunks, tiles, scale)
+    return TiledAttention.apply(q, k, v, chunks, tiles, how.scale)
 
 
 def combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> Tensor:
@@ -178,15 +167,12 @@ def combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> Tenso
 
 @torch.no_grad()
 @unrounded
-def select(
-    q: Tensor, k_cmp: Tensor, config: NSAConfig, *, scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None,
-    lse: Tensor | None,
-) -> Tensor:  # fmt: skip
+def select(q: Tensor, k_cmp: Tensor, config: NSAConfig, how: How, lse: Tensor | None) -> Tensor:
     """Chosen blocks, int32 [B,T,Hkv,n_sel], ascending, -1 padded. lse: that of `compressed`, if known."""
     tile_of = _compressed_tiles(config, q.shape[2] // k_cmp.shape[2], q.device)
     out = q.new_full((*q.shape[:2], k_cmp.shape[2], config.n_sel), -1, dtype=torch.int32)
-    for chunk in _compressed_chunks(q, k_cmp, config, cu_seqlens, q_start):
-        scores = block_scores(q, k_cmp, chunk, tile_of(chunk), config, scale, lse)
+    for chunk in _compressed_chunks(q, k_cmp, config, how):
+        scores = block_scores(q, k_cmp, chunk, tile_of(chunk), config, how.scale, lse)
         t = torch.arange(chunk.t0, chunk.end, device=q.device)
         out[chunk.batch, chunk.rows] = choose_blocks(scores, t, config).transpose(1, 2)
     return out

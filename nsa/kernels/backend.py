@@ -28,7 +28,7 @@ from nsa.kernels.ways import forward as forward
 from nsa.kernels.ways import gradient as gradient
 from nsa.phi import MlpPhi, Phi
 from nsa.plans import layout, sharing
-from nsa.routing import Request
+from nsa.routing import How, Request
 
 if TYPE_CHECKING:
     from nsa.cache import NSACache, Triple
@@ -104,7 +104,7 @@ def rotate(x: Tensor, positions: Tensor, base: float) -> Tensor:
     return rotary.rotate((x, positions), (base,))[0]  # type: ignore[return-value]
 
 
-def compress(x: Tensor, config: NSAConfig, *, phi: Phi | None, cu_seqlens: Tensor | None) -> Tensor:
+def compress(x: Tensor, config: NSAConfig, phi: Phi | None, cu_seqlens: Tensor | None) -> Tensor:
     if isinstance(phi, MlpPhi):
         tensors = x, cu_seqlens, phi.position, phi.w_in, phi.b_in, phi.w_out, phi.b_out
         return mlp_of_spans(tensors, (config,))[0]  # type: ignore[return-value]
@@ -112,14 +112,11 @@ def compress(x: Tensor, config: NSAConfig, *, phi: Phi | None, cu_seqlens: Tenso
     return span_sums((x, weight, cu_seqlens), (config, x.shape[1]))[0]  # type: ignore[return-value]
 
 
-def select(
-    q: Tensor, k_cmp: Tensor, config: NSAConfig, *, scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None,
-    lse: Tensor | None,
-) -> Tensor:  # fmt: skip
+def select(q: Tensor, k_cmp: Tensor, config: NSAConfig, how: How, lse: Tensor | None) -> Tensor:
     def chosen(q: Tensor, k_cmp: Tensor, cu_seqlens: Tensor, lse: Tensor, q_start: Tensor) -> tuple[Tensor]:
-        return (select_blocks(q, k_cmp, config, scale, cu_seqlens, lse, q_start),)
+        return (select_blocks(q, k_cmp, config, how.scale, cu_seqlens, lse, q_start),)
 
-    return repeated("select", chosen, (q, k_cmp, cu_seqlens, lse, q_start), ())[0]  # type: ignore[return-value]
+    return repeated("select", chosen, (q, k_cmp, how.cu_seqlens, lse, how.q_start), ())[0]  # type: ignore[return-value]
 
 
 def combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> Tensor:
@@ -129,20 +126,15 @@ def combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> Tenso
 def _attending(function: Differentiable) -> tuple[Callable[..., Tensors], Callable[..., Tensors]]:
     """An attention of queries to keys of theirs, and its gradients from results: those of q, k and v."""
 
-    def attended(
-        *inputs: Any, scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool
-    ) -> Tensors:
-        *tensors, sizes = inputs
-        return function((*tensors, cu_seqlens, q_start), (sizes, scale, deterministic))
+    def attended(*inputs: Any) -> Tensors:
+        *tensors, sizes, how = inputs
+        return function((*tensors, how.cu_seqlens, how.q_start), (sizes, how.scale, how.deterministic))
 
-    def gradient(
-        do: Tensor, o: Tensor, lse: Tensor, *inputs: Any, scale: float, cu_seqlens: Tensor | None,
-        q_start: Tensor | None, deterministic: bool,
-    ) -> Tensors:  # fmt: skip
-        *tensors, sizes = inputs
-        kept = *tensors, cu_seqlens, q_start, o, lse
+    def gradient(do: Tensor, o: Tensor, lse: Tensor, *inputs: Any) -> Tensors:
+        *tensors, sizes, how = inputs
+        kept = *tensors, how.cu_seqlens, how.q_start, o, lse
         kind = *map(layout, (do, o, lse)), sharing((do, *kept))  # the plan's key tells the layouts of all but these
-        return repeated("gradient", function.backward, (do, *kept), (sizes, scale, deterministic), kind)[:3]
+        return repeated("gradient", function.backward, (do, *kept), (sizes, how.scale, how.deterministic), kind)[:3]
 
     return attended, gradient
 

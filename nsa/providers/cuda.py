@@ -16,7 +16,7 @@ from torch.utils import cpp_extension
 
 from nsa import blocks, flags
 from nsa.config import NSAConfig
-from nsa.routing.request import Request
+from nsa.routing.request import How, Request
 
 SOURCE = Path(__file__).with_name("selected.cu")
 MOST_DIM = 256
@@ -49,12 +49,11 @@ def _extension() -> ModuleType:
 
 
 def selected(
-    q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig, *, scale: float,
-    cu_seqlens: Tensor | None, q_start: Tensor | None, deterministic: bool,
-) -> tuple[Tensor, None]:  # fmt: skip
+    q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig, how: How
+) -> tuple[Tensor, None]:
     """Attention to the positions <= t of the chosen blocks: o [B,T,Hq,Dv], and no lse. Always deterministic."""
     batch, tokens = q.shape[:2]
-    at = blocks.token_positions(batch, tokens, cu_seqlens=cu_seqlens, q_start=q_start).to(q.device)
-    first_key = torch.arange(tokens, device=q.device) - at if cu_seqlens is not None else torch.zeros_like(at)
+    at = blocks.token_positions(batch, tokens, cu_seqlens=how.cu_seqlens, q_start=how.q_start).to(q.device)
+    first_key = torch.zeros_like(at) if how.cu_seqlens is None else torch.arange(tokens, device=q.device) - at
     tensors = (x.contiguous() for x in (q, k, v, block_indices.to(torch.int32), at, first_key))
-    return _extension().selected(*tensors, config.l_sel, scale), None
+    return _extension().selected(*tensors, config.l_sel, how.scale), None

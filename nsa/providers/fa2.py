@@ -19,7 +19,7 @@ from torch import Tensor
 from nsa import blocks, flags
 from nsa.config import NSAConfig
 from nsa.providers.flash import Flash, Varlen, provider
-from nsa.routing.request import Request
+from nsa.routing.request import How, Request
 
 DTYPES = (torch.float16, torch.bfloat16)
 
@@ -56,32 +56,26 @@ def _entry_point(request: Request, flash: Flash) -> str | None:
     return None
 
 
-def window(
-    q: Tensor, k: Tensor, v: Tensor, window: int, *, scale: float, cu_seqlens: Tensor | None, q_start: Tensor | None,
-    deterministic: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+def window(q: Tensor, k: Tensor, v: Tensor, window: int, how: How) -> tuple[Tensor, Tensor]:
     """Attention to the last `window` positions: o [B,T,Hq,Dv], lse [B,T,Hq]."""
     flash = _provider()
-    if flash.dense is not None and cu_seqlens is None and not flags.current().fa2_force_varlen:
-        return flash.dense(q, k, v, scale, window - 1, deterministic)
+    if flash.dense is not None and how.cu_seqlens is None and not flags.current().fa2_force_varlen:
+        return flash.dense(q, k, v, how.scale, window - 1, how.deterministic)
     batch, tokens = q.shape[:2]
-    borders = cu_seqlens if cu_seqlens is not None else _equal_borders(batch, tokens, q.device)
+    borders = _equal_borders(batch, tokens, q.device) if how.cu_seqlens is None else how.cu_seqlens
     longest = int(borders.diff().max()) if borders.numel() > 1 else 0
-    call = Varlen(borders, longest, scale, window - 1, deterministic)
+    call = Varlen(borders, longest, how.scale, window - 1, how.deterministic)
     o, lse = flash.varlen(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), call)
     return o.unflatten(0, (batch, tokens)), lse.detach().unflatten(0, (batch, tokens))
 
 
-def compressed(
-    q: Tensor, k_cmp: Tensor, v_cmp: Tensor, config: NSAConfig, *, scale: float, cu_seqlens: Tensor | None,
-    q_start: Tensor | None, deterministic: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+def compressed(q: Tensor, k_cmp: Tensor, v_cmp: Tensor, config: NSAConfig, how: How) -> tuple[Tensor, Tensor]:
     """Attention to the visible compressed tokens, phase by phase: o [B,T,Hq,Dv], lse [B,T,Hq]."""
-    plan = phases(q.shape[0], q.shape[1], config, cu_seqlens, q.device)
+    plan = phases(q.shape[0], q.shape[1], config, how.cu_seqlens, q.device)
     queries, keys, values = q.flatten(0, 1), k_cmp.flatten(0, 1)[plan.keys], v_cmp.flatten(0, 1)[plan.keys]
     asked = queries[plan.queries]
     if plan.longest:
-        call = Varlen(plan.borders, plan.longest, scale, None, deterministic)
+        call = Varlen(plan.borders, plan.longest, how.scale, None, how.deterministic)
         found, found_lse = _provider().varlen(asked, keys, values, call)
     else:
         found, found_lse = asked, asked.new_zeros(asked.shape[:2], dtype=torch.float32)

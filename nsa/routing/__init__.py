@@ -11,10 +11,10 @@ from nsa.routing import registry
 from nsa.routing.explain import explain_routing
 from nsa.routing.policy import PARTS, WHOLE, BackendChoice, decide, per_operation
 from nsa.routing.record import Judge, Recording, observed, observing, record, recording
-from nsa.routing.request import Decision, Request, Route
+from nsa.routing.request import Decision, How, Request, Route
 
 __all__ = [
-    "BackendChoice", "Decision", "Judge", "Recording", "Request", "Route", "RoutingError", "carry_out", "decide",
+    "BackendChoice", "Decision", "How", "Judge", "Recording", "Request", "Route", "RoutingError", "carry_out", "decide",
     "decided", "explain_routing", "observing", "per_operation", "record",
 ]  # fmt: skip
 

@@ -3,11 +3,11 @@
 A backend is a module that defines a function for each operation it implements, among those of `OPERATIONS`:
 
     rotate(x, positions, base) -> x
-    compress(x, config, *, phi, cu_seqlens) -> x_cmp
-    compressed(q, k_cmp, v_cmp, config, *, scale, cu_seqlens, q_start, deterministic) -> o, lse
-    select(q, k_cmp, config, *, scale, cu_seqlens, q_start, lse) -> block_indices
-    selected(q, k, v, block_indices, config, *, scale, cu_seqlens, q_start, deterministic) -> o, lse
-    window(q, k, v, window, *, scale, cu_seqlens, q_start, deterministic) -> o, lse
+    compress(x, config, phi, cu_seqlens) -> x_cmp
+    compressed(q, k_cmp, v_cmp, config, how) -> o, lse
+    select(q, k_cmp, config, how, lse) -> block_indices
+    selected(q, k, v, block_indices, config, how) -> o, lse
+    window(q, k, v, window, how) -> o, lse
     combine(o_cmp, o_sel, o_win, gates) -> o
     attention(call, lse, keep) -> [o, and what `nsa.kernels.attention.attention` says for `lse` and `keep`]
     decode(q, gates, cache, *, scale, branches, block_indices) -> o, reads, block_indices
@@ -17,10 +17,10 @@ A backend is a module that defines a function for each operation it implements, 
                                                   counts: integers 0 or 1, or int32 on the device while a CUDA graph
                                                   is captured)
 
-with the shapes and the semantics of `nsa.ops`, arguments already checked, `scale` a float, `lse` None or that of
-`compressed`; every function is differentiable by autograd (`select` and `lse` are not). `attention` is the whole
-operation of an `nsa.attention.Call` in one autograd function. The lse of `selected` is None where `supports`
-refuses a request that asks for it.
+with the shapes and the semantics of `nsa.ops`, arguments already checked, `scale` a float, `how` an `nsa.routing.How`,
+`lse` None or that of `compressed`; every function is differentiable by autograd (`select` and `lse` are not).
+`attention` is the whole operation of an `nsa.attention.Call` in one autograd function. The lse of `selected` is None
+where `supports` refuses a request that asks for it.
 
 `ORDERS_BORDERS = True`: its `attention` takes borders of packed sequences, int32 or int64, that nobody looked at, and
 has `nsa.host.raise_noted` know where they cannot be.

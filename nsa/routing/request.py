@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from nsa.config import NSAConfig
 from nsa.device import capability
@@ -47,6 +49,21 @@ class Request:
     def capability(self) -> tuple[int, int] | None:
         """As `nsa.device.capability`."""
         return capability(self.device)
+
+
+class How(NamedTuple):
+    """How queries attend, whatever to.
+
+    Attributes:
+        scale: of the logits.
+        cu_seqlens, q_start: as in `nsa.ops`; the borders are int32 beside q.
+        deterministic: gradients are to be bitwise repeatable.
+    """
+
+    scale: float
+    cu_seqlens: Tensor | None
+    q_start: Tensor | None
+    deterministic: bool
 
 
 @dataclass(frozen=True)

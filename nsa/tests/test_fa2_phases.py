@@ -13,6 +13,7 @@ from nsa import NSAConfig, flags, reference, routing
 from nsa.fallback import torch as torch_backend
 from nsa.providers import fa2
 from nsa.providers.flash import Flash, Varlen
+from nsa.routing import How
 from nsa.tests.testing import Problem, assert_close, assert_outcome, outcome
 
 CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20)
@@ -51,15 +52,16 @@ def test_compressed_attention_by_phases_is_exact(problem: Problem) -> None:
     }
     where = {"scale": 0.3, "cu_seqlens": problem.cu_seqlens, "q_start": None}
 
-    def through(function, part, **options):
-        return lambda q, k_cmp, v_cmp: function(q, k_cmp, v_cmp, CONFIG, **where, **options)[part]
+    def through(function, part, *how, **where):
+        return lambda q, k_cmp, v_cmp: function(q, k_cmp, v_cmp, CONFIG, *how, **where)[part]
 
+    how = How(**where, deterministic=False)
     wide = {name: tensor.double() for name, tensor in tensors.items()}
-    expected = outcome(through(reference.compressed_attention, 0), wide)
-    actual = outcome(through(fa2.compressed, 0, deterministic=False), tensors)
+    expected = outcome(through(reference.compressed_attention, 0, **where), wide)
+    actual = outcome(through(fa2.compressed, 0, how), tensors)
     assert_outcome(actual, expected, torch.float32)
-    lse = through(fa2.compressed, 1, deterministic=False)(**tensors)
-    assert_close(lse, through(reference.compressed_attention, 1)(**wide), torch.float32)
+    lse = through(fa2.compressed, 1, how)(**tensors)
+    assert_close(lse, through(reference.compressed_attention, 1, **where)(**wide), torch.float32)
 
 
 @pytest.mark.parametrize("problem", SHAPES.values(), ids=SHAPES)
@@ -68,9 +70,10 @@ def test_the_window_has_exactly_its_keys(problem: Problem, window: int) -> None:
     x = problem.tensors()
     q, k, v = x["q"], x["k_win"], x["v_win"]
     where = {"scale": 0.3, "cu_seqlens": problem.cu_seqlens, "q_start": None}
-    found, lse = fa2.window(q, k, v, window, **where, deterministic=False)
+    how = How(**where, deterministic=False)
+    found, lse = fa2.window(q, k, v, window, how)
     assert_close(found, reference.sliding_window_attention(q, k, v, window, **where), torch.float32)
-    assert_close(lse, torch_backend.window(q, k, v, window, **where, deterministic=False)[1], torch.float32)
+    assert_close(lse, torch_backend.window(q, k, v, window, how)[1], torch.float32)
 
 
 REQUEST = routing.Request("window", torch.device("cuda"), torch.bfloat16, 1, 99, 99, 8, 2, 64, 64, CONFIG)

@@ -13,6 +13,7 @@ from nsa import NSAConfig, blocks, nsa_attention, ops, reference
 from nsa.fallback import chunks
 from nsa.fallback import torch as backend
 from nsa.phi import MlpPhi, Phi, WeightedPhi
+from nsa.routing import How
 from nsa.tests.strategies import problems
 from nsa.tests.testing import (
     Problem,
@@ -69,14 +70,13 @@ def test_other_dtypes(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("problem", [PROBLEM, PACKED], ids=["batch", "packed"])
 def test_autocast_rounds_no_product_inside(problem: Problem) -> None:
     """What computes in fp32 does so wherever it and its gradient are called."""
-    where = {"scale": 0.3, "cu_seqlens": problem.cu_seqlens, "q_start": None}
-    config = problem.config
+    how, config = How(0.3, problem.cu_seqlens, None, False), problem.config
 
     def branches(q, k_cmp, v_cmp, k_sel, v_sel, k_win, v_win):  # type: ignore[no-untyped-def]
-        o_cmp, lse = backend.compressed(q, k_cmp, v_cmp, config, **where, deterministic=False)
-        chosen = backend.select(q, k_cmp, config, **where, lse=lse)
-        o_sel, _ = backend.selected(q, k_sel, v_sel, chosen, config, **where, deterministic=False)
-        o_win, _ = backend.window(q, k_win, v_win, config.w, **where, deterministic=False)
+        o_cmp, lse = backend.compressed(q, k_cmp, v_cmp, config, how)
+        chosen = backend.select(q, k_cmp, config, how, lse)
+        o_sel, _ = backend.selected(q, k_sel, v_sel, chosen, config, how)
+        o_win, _ = backend.window(q, k_win, v_win, config.w, how)
         return torch.cat([o_cmp, o_sel, o_win], -1)
 
     x = problem.tensors()
