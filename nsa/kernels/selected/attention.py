@@ -8,8 +8,11 @@ from __future__ import annotations
 from torch import Tensor
 
 from nsa.config import NSAConfig
+from nsa.kernels.common.backward_preprocess import backward_preprocess
+from nsa.kernels.ranges.fused import backward
 from nsa.kernels.recorded import Differentiable
 from nsa.kernels.selected import fused
+from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.forward import selected_forward
 
 
@@ -24,8 +27,13 @@ def _backward(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, cu_seqlens: Tensor | None,
     q_start: Tensor | None, o: Tensor, lse: Tensor, config: NSAConfig, scale: float, deterministic: bool,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
-    found = fused.gradients(do, q, k, v, o, lse, block_indices, config, scale, cu_seqlens, q_start, deterministic)
-    return *found, None, None, None
+    """In one kernel or in several."""
+    do = do.contiguous()
+    given = q, k, v, backward_preprocess(do, o, lse), block_indices, config
+    if fused.chosen(q, v, deterministic):
+        dq, (pair,) = backward(do, q.contiguous(), [fused.Branch.of(*given, cu_seqlens, q_start)], scale)
+        return dq, *pair, None, None, None
+    return *selected_backward(do, *given, scale, cu_seqlens, q_start), None, None, None
 
 
 selected_attention = Differentiable("selected", _forward, _backward)

@@ -15,14 +15,12 @@ import torch
 from torch import Tensor
 
 from nsa.config import NSAConfig
-from nsa.kernels.common.backward_preprocess import backward_preprocess
 from nsa.kernels.common.hopper import launcher_of, unopposed
 from nsa.kernels.common.sizes import cdiv, next_power_of_2, pad_group, rows_last, split_dim
 from nsa.kernels.common.split_reduce import reduce_splits
 from nsa.kernels.ranges import fused
 from nsa.kernels.ranges.key_ranges import Borders
 from nsa.kernels.selected import chunked_index, inverted_index
-from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.inverted_index import Places, Segments
 from nsa.kernels.tuning.lookup import Tile
 
@@ -65,20 +63,6 @@ def chosen(q: Tensor, v: Tensor, deterministic: bool) -> bool:
 
 
 # --- the gradient ---
-
-
-def gradients(
-    do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, block_indices: Tensor, config: NSAConfig,
-    scale: float, cu_seqlens: Borders, q_start: Tensor | None, deterministic: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of q, k and v of this branch alone, in one kernel or in several; tensors as in `selected_backward`."""
-    do = do.contiguous()
-    stats = backward_preprocess(do, o, lse)
-    if not chosen(q, v, deterministic):
-        return selected_backward(do, q, k, v, stats, block_indices, config, scale, cu_seqlens, q_start)
-    branch = Branch.of(q, k, v, stats, block_indices, config, cu_seqlens, q_start)
-    dq, ((dk, dv),) = fused.backward(do, q.contiguous(), [branch], scale)
-    return dq, dk, dv
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ from nsa.kernels.ranges import fused
 from nsa.kernels.ranges.backward import ranges_backward
 from nsa.kernels.ranges.forward import ranges_forward
 from nsa.kernels.ranges.key_ranges import KeyRanges, of_compressed, of_window, pack
-from nsa.kernels.selected import fused as fused_selected
+from nsa.kernels.selected.attention import selected_attention
 from nsa.kernels.selected.backward import selected_backward
 from nsa.kernels.selected.forward import selected_forward
 from nsa.kernels.selection.select import select_blocks
@@ -184,7 +184,7 @@ def _selected(shape: Shape) -> None:
     indices = torch.empty(1, MANY_TOKENS, 2, config.n_sel, dtype=torch.int32, device="meta")
     selected_forward(q, k, v, indices, config, 1.0)
     selected_backward(do, q, k, v, backward_preprocess(do, do, lse), indices, config, 1.0, dq=torch.empty_like(q))
-    fused_selected.gradients(do, q, k, v, do, lse, indices, config, 1.0, None, None, False)
+    selected_attention.backward(do, q, k, v, indices, None, None, do, lse, config, 1.0, False)
 
 
 def _compression(shape: Shape) -> None:
