@@ -33,20 +33,18 @@ class Profile:
 
     Attributes:
         fa2_min_len_win, fa2_min_len_cmp: fewest tokens for FlashAttention-2 in the window and compressed branch.
-        sel_triton: whether Triton selection runs without being forced.
-        sel_triton_min_L: fewest tokens for Triton selection.
+        sel_triton_min_L: fewest tokens for Triton selection; None where it runs only by force.
         dense_below: tokens below which dense causal attention is faster, by heads for each KV head; a group
             size that is not listed takes the next smaller one that is.
-        kernels_timed: whether the Triton kernels were timed on this architecture, and where.
+        kernels_timed: where the Triton kernels were timed on this architecture, or that they were not.
     """
 
     name: str
-    sel_triton: Measured[bool]
-    sel_triton_min_L: Measured[int]
+    sel_triton_min_L: Measured[int | None]
     fa2_min_len_win: Measured[int] = field(default=Measured(16, UNMEASURED))
     fa2_min_len_cmp: Measured[int] = field(default=Measured(16, UNMEASURED))
     dense_below: Measured[Mapping[int, int]] = field(default=Measured({}, "not measured"))
-    kernels_timed: Measured[bool] = field(default=Measured(False, "never timed on this architecture"))
+    kernels_timed: str = "never timed on this architecture"
 
     def dense_crossover(self, group_size: int) -> int:
         """Tokens below which dense attention is faster for this group size; 0 where nothing was measured."""
@@ -79,42 +77,36 @@ PROFILES = {
             "cpu",
             fa2_min_len_win=Measured(0, _NO_FLASH),
             fa2_min_len_cmp=Measured(0, _NO_FLASH),
-            sel_triton=Measured(True, _ON_A_CPU),
             sel_triton_min_L=Measured(0, _ON_A_CPU),
-            kernels_timed=Measured(False, "interpreted on a CPU, which is for tests"),
+            kernels_timed="interpreted on a CPU, which is for tests",
         ),
         Profile(  # AMD's GPUs: PyTorch, and FlashAttention-2 where it is asked for and installed
             "rocm",
-            sel_triton=Measured(True, _NVIDIA),
             sel_triton_min_L=Measured(0, _NVIDIA),
-            kernels_timed=Measured(False, "do not run on AMD's GPUs"),
+            kernels_timed="do not run on AMD's GPUs",
         ),
         Profile(  # Ampere, data centre and consumer (SM 8.0 to 8.8): A100, RTX 3090
             "sm80",
-            sel_triton=Measured(True, UNMEASURED),
             sel_triton_min_L=Measured(4096, UNMEASURED),
-            kernels_timed=Measured(False, "compiled for sm_80, never timed there"),
+            kernels_timed="compiled for sm_80, never timed there",
         ),
         Profile(  # Ada (SM 8.9): RTX 4090
             "sm89",
             fa2_min_len_win=Measured(999999, _RTX_4090),
             fa2_min_len_cmp=Measured(999999, _RTX_4090),
-            sel_triton=Measured(True, _FITS_ADA),
             sel_triton_min_L=Measured(0, _FITS_ADA),
-            kernels_timed=Measured(False, "compiled for sm_89, under Triton 3.0 too, never timed there"),
+            kernels_timed="compiled for sm_89, under Triton 3.0 too, never timed there",
         ),
         Profile(  # Hopper (SM 9.0 and newer): H100, H200
             "sm90",
-            sel_triton=Measured(True, _MADE_FOR),
             sel_triton_min_L=Measured(0, _MADE_FOR),
             dense_below=Measured({4: 15700, 16: 8200}, _DENSE),
-            kernels_timed=Measured(True, "timed on an H200 (docs/kernels.md)"),
+            kernels_timed="timed on an H200 (docs/kernels.md)",
         ),
         Profile(  # consumer Blackwell (SM 12.0 and 12.1): RTX 5090; it takes the tiles of sm_89
             "sm120",
-            sel_triton=Measured(True, _FITS_BLACKWELL),
             sel_triton_min_L=Measured(0, _FITS_BLACKWELL),
-            kernels_timed=Measured(False, "compiled for sm_120 in the tiles of sm_89, never timed there"),
+            kernels_timed="compiled for sm_120 in the tiles of sm_89, never timed there",
         ),
     )
 }

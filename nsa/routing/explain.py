@@ -74,7 +74,7 @@ def explain_routing(
     found = {name: decide(request(name), choice, active) for name in (WHOLE, "rotate", "compress", *PARTS)}
     decisions = {name: decision for name, decision in found.items() if decision is not None}
     profile = profile_for(whole, active)
-    note = f"{_dense_note(whole, profile)}\nTriton kernels: {profile.kernels_timed.source}"
+    note = f"{_dense_note(whole, profile)}\nTriton kernels: {profile.kernels_timed}"
     return Explanation(device_name(device), profile.name, decisions, note)
 
 

@@ -60,11 +60,12 @@ def _triton(request: Request, flags: Flags, profile: Profile) -> Off | None:
         return Off("NSA_USE_TRITON_SEL=0")
     if flags.sel_triton_group is False:
         return Off("NSA_SEL_TRITON_GROUP=0, and all of its schedules are group-centric")
-    if not profile.sel_triton.value:
-        return Off(f"profile {profile.name} keeps Triton selection off ({profile.sel_triton.source})", by_profile=True)
+    measured = profile.sel_triton_min_L
+    if measured.value is None:
+        return Off(f"profile {profile.name} keeps Triton selection off ({measured.source})", by_profile=True)
     if request.needs_grad and flags.sel_triton_allow_grad is False:
         return Off("NSA_SEL_TRITON_ALLOW_GRAD=0 and gradients are needed")
-    least = _first(flags.sel_triton_min_l, profile.sel_triton_min_L.value)
+    least = _first(flags.sel_triton_min_l, measured.value)
     few = Off(f"{request.tokens} tokens, fewer than sel_triton_min_L={least}", flags.sel_triton_min_l is None)
     return few if request.tokens < least else None
 
