@@ -69,11 +69,27 @@ def dtype(operation: str, name: str, given: object) -> None:
         raise ValueError(f"{operation}: {name} must be fp16, bf16, fp32 or fp64, got {given}")
 
 
-def shape(operation: str, name: str, x: Tensor, expected: str) -> None:
-    """Refuse what is no tensor, or one whose number of axes is not that of `expected`, such as [B,T,Hq,Dk]."""
-    tensor(operation, name, x)
-    if x.dim() != expected.count(",") + 1:
-        raise ValueError(f"{operation}: {name} must have the shape {expected}, got {list(x.shape)}")
+def axes(operation: str, *declared: tuple[str, Tensor, str], **known: int) -> dict[str, int]:
+    """Refuse what is no tensor, or one whose axes are not those declared, such as B,T,Hq,Dk: axes of one name have one
+    size in all of them.
+
+    Args:
+        operation: names itself.
+        declared: of each tensor its name, itself, and its axes.
+        known: sizes of some axes.
+
+    Returns:
+        the size of each axis.
+    """
+    for name, x, expected in declared:
+        tensor(operation, name, x)
+        names = expected.split(",")
+        found = {**dict(zip(names, x.shape, strict=False)), **known}
+        if [found.get(axis) for axis in names] != list(x.shape):
+            wanted = ",".join(f"{axis}={known[axis]}" if axis in known else axis for axis in names)
+            raise ValueError(f"{operation}: {name} must have the shape [{wanted}], got {list(x.shape)}")
+        known = found
+    return known
 
 
 def exactly(operation: str, name: str, x: Tensor, expected: list[int], what: str = "") -> None:
@@ -121,28 +137,18 @@ def attention(operation: str, q: Tensor, k: Tensor, v: Tensor, named: tuple[str,
     """Refuse q [B,T,Hq,Dk], k [B,Tk,Hkv,Dk], v [B,Tk,Hkv,Dv] that do not go together; `named`: what k and v are
     called there.
     """
-    shape(operation, "q", q, "[B,T,Hq,Dk]")
-    for name, x, dim in zip(named, (k, v), ("Dk", "Dv"), strict=True):
-        shape(operation, name, x, f"[B,Tk,Hkv,{dim}]")
-    alike(operation, q=q, **dict(zip(named, (k, v), strict=True)))
-    if k.shape[:3] != v.shape[:3]:
-        raise ValueError(
-            f"{operation}: {' and '.join(named)} must agree in [B,Tk,Hkv], got {list(k.shape[:3])} and "
-            f"{list(v.shape[:3])}"
-        )
-    heads(operation, q, k, named[0])
-    if v.shape[3] == 0:
-        raise ValueError(f"{operation}: Dv must be at least 1, got 0")
+    key, value = named
+    found = axes(operation, ("q", q, "B,T,Hq,Dk"), (key, k, "B,Tk,Hkv,Dk"), (value, v, "B,Tk,Hkv,Dv"))
+    alike(operation, q=q, **{key: k, value: v})
+    heads(operation, **found)
 
 
-def heads(operation: str, q: Tensor, k: Tensor, named: str = "k") -> None:
-    """Refuse q [B,T,Hq,Dk] and k [B,Tk,Hkv,Dk] with other batches, head dimensions, or Hq not a multiple of Hkv."""
-    if q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
-        raise ValueError(f"{operation}: q and {named} must agree in B and Dk, got {list(q.shape)} and {list(k.shape)}")
-    if q.shape[2] == 0 or k.shape[2] == 0 or q.shape[2] % k.shape[2]:
-        raise ValueError(f"{operation}: Hq={q.shape[2]} must be a multiple of Hkv={k.shape[2]}, and both at least 1")
-    if q.shape[3] == 0:
-        raise ValueError(f"{operation}: Dk must be at least 1, got 0")
+def heads(operation: str, Hq: int, Hkv: int, Dk: int, Dv: int = 1, **others: int) -> None:
+    """Refuse Hq that is no multiple of Hkv, and heads or dimensions of which there are none."""
+    if Hq == 0 or Hkv == 0 or Hq % Hkv:
+        raise ValueError(f"{operation}: Hq={Hq} must be a multiple of Hkv={Hkv}, and both at least 1")
+    if Dk == 0 or Dv == 0:
+        raise ValueError(f"{operation}: {'Dv' if Dk else 'Dk'} must be at least 1, got 0")
 
 
 def holding(operation: str, name: str, x: Tensor, beside: Tensor) -> None:
@@ -203,10 +209,7 @@ def _count(operation: str, count: int, needed: int, more: bool = False) -> None:
 
 def block_indices(operation: str, chosen: Tensor, q: Tensor, kv_heads: int) -> None:
     """Refuse indices that are not integers [B,T,Hkv,n] on q's device."""
-    tensor(operation, "block_indices", chosen)
-    (b, t), found = q.shape[:2], list(chosen.shape)
-    if len(found) != 4 or found[:3] != [b, t, kv_heads]:
-        raise ValueError(f"{operation}: block_indices must have the shape [B={b},T={t},Hkv={kv_heads},n], got {found}")
+    axes(operation, ("block_indices", chosen, "B,T,Hkv,n"), B=q.shape[0], T=q.shape[1], Hkv=kv_heads)
     indices(operation, "block_indices", chosen, q.device)
 
 
@@ -250,18 +253,16 @@ def values(operation: str, x: Arguments, q: Tensor, keys: int | None, k_cmp: Ten
 
 def rotate(name: str, x: Arguments) -> None:
     turned, positions = x["x"], x["positions"]
-    shape(name, "x", turned, "[B,T,H,D]")
+    found = axes(name, ("x", turned, "B,T,H,D"), ("positions", positions, "B or 1,T"))
     alike(name, x=turned)
-    shape(name, "positions", positions, "[B,T]")
-    rotation(name, turned.shape[-1], x["base"])
-    batch, tokens = turned.shape[:2]
-    if positions.shape[1] != tokens or positions.shape[0] not in (1, batch):
-        raise ValueError(f"{name}: positions must be [B={batch},T={tokens}] or [1,T], got {list(positions.shape)}")
+    rotation(name, found["D"], x["base"])
+    if found["B or 1"] not in (1, found["B"]):
+        raise ValueError(f"{name}: positions must be of B={found['B']} entries or of one, got {list(positions.shape)}")
     indices(name, "positions", positions, turned.device)
 
 
 def compress(name: str, x: Arguments) -> None:
-    shape(name, "x", x["x"], "[B,T,Hkv,D]")
+    axes(name, ("x", x["x"], "B,T,Hkv,D"))
     alike(name, x=x["x"])
     sizes(name, x["config"])
     _phi(name, x["x"], x["config"], x["phi"])
@@ -271,20 +272,12 @@ def compress(name: str, x: Arguments) -> None:
 def _phi(name: str, x: Tensor, config: NSAConfig, phi: object) -> None:
     if type(phi) not in PHIS:
         raise TypeError(f"{name}: phi must be a WeightedPhi, an MlpPhi or None, got {type(phi).__name__}")
-    heads, dim = x.shape[2:]
     parameters: dict[str, Tensor] = {} if phi is None else {f"phi.{part}": y for part, y in vars(phi).items()}
     alike(name, x=x, **parameters)
-    expected: dict[str, list[int]] = {}
-    if isinstance(phi, WeightedPhi):
-        expected = {"weight": [heads, config.l]}
-    elif isinstance(phi, MlpPhi):
-        hidden = phi.w_in.shape[-1]
-        expected = {
-            "position": [heads, config.l, dim], "w_in": [heads, config.l * dim, hidden], "b_in": [heads, hidden],
-            "w_out": [heads, hidden, dim], "b_out": [heads, dim],
-        }  # fmt: skip
-    for part, wanted in expected.items():
-        exactly(name, f"phi.{part}", parameters[f"phi.{part}"], wanted)
+    (heads, dim), l = x.shape[2:], config.l  # noqa: E741  the paper's symbol
+    expected = ("Hkv,l",) if isinstance(phi, WeightedPhi) else ("Hkv,l,D", "Hkv,l*D,M", "Hkv,M", "Hkv,M,D", "Hkv,D")
+    declared = zip(parameters, parameters.values(), expected, strict=False)
+    axes(name, *declared, **{"Hkv": heads, "D": dim, "l": l, "l*D": l * dim})
 
 
 def compressed_attention(name: str, x: Arguments) -> None:
@@ -296,20 +289,16 @@ def compressed_attention(name: str, x: Arguments) -> None:
 
 def select_blocks(name: str, x: Arguments) -> None:
     q, k_cmp, lse = x["q"], x["k_cmp"], x["lse"]
-    shape(name, "q", q, "[B,T,Hq,Dk]")
-    shape(name, "k_cmp", k_cmp, "[B,Tc,Hkv,Dk]")
+    given = () if lse is None else (("lse", lse, "B,T,Hq"),)
+    found = axes(name, ("q", q, "B,T,Hq,Dk"), ("k_cmp", k_cmp, "B,Tc,Hkv,Dk"), *given)
     alike(name, q=q, k_cmp=k_cmp)
-    heads(name, q, k_cmp, "k_cmp")
+    heads(name, **found)
     sizes(name, x["config"])
     where(name, q, None, x)
     compressed_count(name, q, k_cmp.shape[1], x)
-    if lse is None:
-        return
-    shape(name, "lse", lse, "[B,T,Hq]")
-    wide, expected = torch.promote_types(q.dtype, torch.float32), list(q.shape[:3])
-    if list(lse.shape) != expected or lse.dtype != wide or lse.device != q.device:
-        found = f"{list(lse.shape)} in {lse.dtype} on {lse.device}"
-        raise ValueError(f"{name}: lse must be {expected} in {wide} on {q.device}, got {found}")
+    wide = torch.promote_types(q.dtype, torch.float32)
+    if lse is not None and (lse.dtype, lse.device) != (wide, q.device):
+        raise ValueError(f"{name}: lse must be {wide} on {q.device}, got {lse.dtype} on {lse.device}")
 
 
 def selected_attention(name: str, x: Arguments) -> None:
@@ -327,11 +316,8 @@ def sliding_window_attention(name: str, x: Arguments) -> None:
 
 def gated_combine(name: str, x: Arguments) -> None:
     branches = {each: x[each] for each in ("o_cmp", "o_sel", "o_win")}
-    shape(name, "o_cmp", x["o_cmp"], "[B,T,Hq,Dv]")
+    axes(name, *((each, o, "B,T,Hq,Dv") for each, o in branches.items()))
     alike(name, **branches, gates=x["gates"])
-    if len({o.shape for o in branches.values()}) > 1:
-        shapes = ", ".join(str(list(o.shape)) for o in branches.values())
-        raise ValueError(f"{name}: the branches must have one shape, got {shapes}")
     gates(name, x["gates"], x["o_cmp"])
 
 
@@ -343,15 +329,11 @@ def nsa_attention(name: str, x: Arguments) -> None:
         rotation(name, q.shape[-1] if isinstance(q, Tensor) else 0, rope)
     keys, values = triple(name, "k", x["k"]), triple(name, "v", x["v"])
     sizes(name, x["config"])
-    for each, branches in (("k", keys), ("v", values)):
-        for one in branches:
-            tensor(name, each, one)
-    for k, v in dict.fromkeys(zip(keys, values, strict=True)):  # branches may share theirs: once is enough
-        attention(name, q, k, v)
-    for each, branches in (("k", keys), ("v", values)):
-        if len({one.shape for one in branches}) > 1:
-            shapes = [list(one.shape) for one in branches]
-            raise ValueError(f"{name}: {each} of the three branches must have one shape, got {shapes}")
+    of_branches = [*(("k", k, "B,Tk,Hkv,Dk") for k in keys), *(("v", v, "B,Tk,Hkv,Dv") for v in values)]
+    found = axes(name, ("q", q, "B,T,Hq,Dk"), *of_branches)
+    for each, x_of, _ in of_branches:
+        alike(name, q=q, **{each: x_of})
+    heads(name, **found)
     where(name, q, keys[0].shape[1], x)
     alike(name, q=q, gates=x["gates"])
     gates(name, x["gates"], q)
@@ -361,8 +343,7 @@ def nsa_attention(name: str, x: Arguments) -> None:
         return
     if not isinstance(given, (tuple, list)) or len(given) != 2:
         raise ValueError(f"{name}: compressed must be a pair (k_cmp, v_cmp)")
-    for each, one, of in zip(("k_cmp", "v_cmp"), given, (keys[0], values[0]), strict=True):
-        shape(name, each, one, "[B,Tc,Hkv,D]")
-        exactly(name, each, one, [of.shape[0], given[0].shape[1], *of.shape[2:]])
-        alike(name, q=q, **{each: one})
-    compressed_count(name, q, given[0].shape[1], x)
+    k_cmp, v_cmp = given
+    axes(name, ("k_cmp", k_cmp, "B,Tc,Hkv,Dk"), ("v_cmp", v_cmp, "B,Tc,Hkv,Dv"), **found)
+    alike(name, q=q, k_cmp=k_cmp, v_cmp=v_cmp)
+    compressed_count(name, q, k_cmp.shape[1], x)

@@ -250,9 +250,7 @@ def cached_attention(
     """
     name = "cached_attention"
     _check_cache(name, cache)
-    checks.tensor(name, "q", q)
-    if q.dim() != 4 or q.shape[1] != 1:
-        raise ValueError(f"{name}: q must have the shape [B,1,Hq,Dk], got {list(q.shape)}")
+    checks.axes(name, ("q", q, "B,T,Hq,Dk"), T=1)
     if cache.empty:
         raise ValueError(f"{name}: the cache must hold a token at least; it is empty")
     if cache.rewound:

@@ -194,9 +194,7 @@ class NativeSparseAttention(nn.Module):
     def _check_call(
         self, x: Tensor, cache: NSACache | None, cu_seqlens: Tensor | None, counts: Sequence[int] | Tensor | None
     ) -> None:
-        checks.shape(NAME, "x", x, "[B,T,dim]")
-        if x.shape[2] != self.dim:
-            raise ValueError(f"{NAME}: x must have the shape [B,T,{self.dim}], got {list(x.shape)}")
+        checks.axes(NAME, ("x", x, "B,T,dim"), dim=self.dim)
         if cache is None:
             if counts is not None:
                 raise ValueError(f"{NAME}: counts are of a step with a cache")

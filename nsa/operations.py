@@ -68,7 +68,8 @@ class Operation(library.Operator):
         self._count, self._order = len(self.kinds), itemgetter(*self.kinds)
         self._inputs = [name for name in self.kinds if name not in named]
         self._attends = "scale" in named
-        self._options = [x for x in FOR_BACKENDS if x in named and not (self._attends and x in How._fields)]
+        own = [name for name in FOR_BACKENDS if name in named and not (self._attends and name in How._fields)]
+        self._given = [*self._inputs, *own]
         self._switches = [name for name, kind in self.kinds.items() if kind is library.KINDS["bool"]]
 
     # --- a call ---
@@ -227,8 +228,10 @@ class Operation(library.Operator):
 
     def _arguments(self, plan: Plan, x: Arguments) -> list[Any]:
         """Those that a backend's function takes."""
-        how = How(plan.scale, x["cu_seqlens"], x["q_start"], plan.request.deterministic) if self._attends else None
-        return [*(x[name] for name in self._inputs), *([how] if how else []), *(x[name] for name in self._options)]
+        given = [x[name] for name in self._given]
+        if self._attends:
+            given.append(How(plan.scale, x["cu_seqlens"], x["q_start"], plan.request.deterministic))
+        return given
 
     # --- as an operator ---
 

@@ -167,7 +167,7 @@ def combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> Tenso
 
 @torch.no_grad()
 @unrounded
-def select(q: Tensor, k_cmp: Tensor, config: NSAConfig, how: How, lse: Tensor | None) -> Tensor:
+def select(q: Tensor, k_cmp: Tensor, config: NSAConfig, lse: Tensor | None, how: How) -> Tensor:
     """Chosen blocks, int32 [B,T,Hkv,n_sel], ascending, -1 padded. lse: that of `compressed`, if known."""
     tile_of = _compressed_tiles(config, q.shape[2] // k_cmp.shape[2], q.device)
     out = q.new_full((*q.shape[:2], k_cmp.shape[2], config.n_sel), -1, dtype=torch.int32)

@@ -182,7 +182,7 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
             raise ValueError(f"{NAME}: it gives no attentions and no hidden states")
         name = "input_ids" if inputs_embeds is None else "inputs_embeds"
         tokens: Tensor = input_ids if inputs_embeds is None else inputs_embeds  # type: ignore[assignment]
-        checks.shape(NAME, name, tokens, "[B,T]" if inputs_embeds is None else "[B,T,hidden_size]")
+        checks.axes(NAME, (name, tokens, "B,T" if inputs_embeds is None else "B,T,hidden_size"))
         packed, cache = cu_seq_lens_q, past_key_values if cache is None else cache
         _check_mask(attention_mask, tokens, packed)
         if packed is None and position_ids is not None:

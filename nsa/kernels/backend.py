@@ -112,7 +112,7 @@ def compress(x: Tensor, config: NSAConfig, phi: Phi | None, cu_seqlens: Tensor |
     return span_sums((x, weight, cu_seqlens), (config, x.shape[1]))[0]  # type: ignore[return-value]
 
 
-def select(q: Tensor, k_cmp: Tensor, config: NSAConfig, how: How, lse: Tensor | None) -> Tensor:
+def select(q: Tensor, k_cmp: Tensor, config: NSAConfig, lse: Tensor | None, how: How) -> Tensor:
     def chosen(q: Tensor, k_cmp: Tensor, cu_seqlens: Tensor, lse: Tensor, q_start: Tensor) -> tuple[Tensor]:
         return (select_blocks(q, k_cmp, config, how.scale, cu_seqlens, lse, q_start),)
 

@@ -5,7 +5,7 @@ A backend is a module that defines a function for each operation it implements, 
     rotate(x, positions, base) -> x
     compress(x, config, phi, cu_seqlens) -> x_cmp
     compressed(q, k_cmp, v_cmp, config, how) -> o, lse
-    select(q, k_cmp, config, how, lse) -> block_indices
+    select(q, k_cmp, config, lse, how) -> block_indices
     selected(q, k, v, block_indices, config, how) -> o, lse
     window(q, k, v, window, how) -> o, lse
     combine(o_cmp, o_sel, o_win, gates) -> o

@@ -194,7 +194,7 @@ def test_a_map_of_another_dtype_is_refused() -> None:
     x = torch.zeros(1, 8, 1, 4)
     with pytest.raises(ValueError, match=r"phi.weight \(torch.float64, cpu\) must have the dtype"):
         ops.compress(x, SMALL, phi=WeightedPhi(torch.zeros(1, 8, dtype=torch.float64)))
-    with pytest.raises(ValueError, match=r"phi.weight must have the shape \[1, 8\], got \[1, 9\]"):
+    with pytest.raises(ValueError, match=r"phi.weight must have the shape \[Hkv=1,l=8\], got \[1, 9\]"):
         ops.compress(x, SMALL, phi=WeightedPhi(torch.zeros(1, 9)))
 
 

@@ -74,7 +74,7 @@ def test_autocast_rounds_no_product_inside(problem: Problem) -> None:
 
     def branches(q, k_cmp, v_cmp, k_sel, v_sel, k_win, v_win):  # type: ignore[no-untyped-def]
         o_cmp, lse = backend.compressed(q, k_cmp, v_cmp, config, how)
-        chosen = backend.select(q, k_cmp, config, how, lse)
+        chosen = backend.select(q, k_cmp, config, lse, how)
         o_sel, _ = backend.selected(q, k_sel, v_sel, chosen, config, how)
         o_win, _ = backend.window(q, k_win, v_win, config.w, how)
         return torch.cat([o_cmp, o_sel, o_win], -1)
