@@ -17,23 +17,15 @@ from nsa.config import NSAConfig
 
 
 def num_compressed(tokens: int, config: NSAConfig) -> int:
-    """Compressed tokens of a sequence of `tokens` tokens: only complete spans count."""
+    """Compressed tokens of a sequence of `tokens` tokens, which its last query sees: only complete spans count."""
     return 0 if tokens < config.l else (tokens - config.l) // config.d + 1
 
 
 def num_blocks(tokens: int, config: NSAConfig) -> int:
-    """Selection blocks that a sequence of `tokens` tokens touches, the last possibly partial."""
+    """Selection blocks that a sequence of `tokens` tokens touches, the last possibly partial: its last query may select
+    any of them.
+    """
     return -(-tokens // config.l_sel)
-
-
-def visible_compressed(t: int, config: NSAConfig) -> int:
-    """How many compressed tokens query `t` sees: those whose last position is at most `t`."""
-    return num_compressed(t + 1, config)
-
-
-def candidates(t: int, config: NSAConfig) -> int:
-    """How many blocks query `t` may select: those that begin at or before `t`."""
-    return t // config.l_sel + 1
 
 
 def overlap_band(blocks: int, config: NSAConfig) -> tuple[Tensor, Tensor]:
@@ -65,14 +57,13 @@ def reads_expected(t: int, config: NSAConfig, selected: Sequence[int] | None = N
     Raises:
         ValueError: `selected` is needed and missing.
     """
-    return visible_compressed(t, config) + _selected_reads(t, config, selected) + min(config.w, t + 1)
+    return num_compressed(t + 1, config) + _selected_reads(t, config, selected) + min(config.w, t + 1)
 
 
 def _selected_reads(t: int, config: NSAConfig, selected: Sequence[int] | None) -> int:
     if selected is not None:
         return sum(min((b + 1) * config.l_sel, t + 1) - b * config.l_sel for b in selected if b >= 0)
-    available = candidates(t, config)
-    if available <= config.n_sel:
+    if num_blocks(t + 1, config) <= config.n_sel:
         return t + 1
     if config.local_blocks == 0:
         raise ValueError(

@@ -300,11 +300,11 @@ class NSACache:
         """The triples (cmp, sel, win) of keys and values, checked."""
         keys, values = checks.triple(NAME, "k", k), checks.triple(NAME, "v", v)
         held_k, held_v = self.selected.shaped
-        for name, triple, held in (("k", keys, held_k), ("v", values, held_v)):
-            for x in triple:
-                checks.tensor(NAME, name, x)
-                checks.exactly(NAME, name, x, [held.shape[0], *keys[0].shape[1:2], *held.shape[2:]])
-                checks.alike(NAME, cache=held, **{name: x})
+        (batch, _, heads, dk), dv = held_k.shape, held_v.shape[3]
+        given = [("k", x, "B,T,Hkv,Dk") for x in keys] + [("v", x, "B,T,Hkv,Dv") for x in values]
+        checks.axes(NAME, *given, B=batch, Hkv=heads, Dk=dk, Dv=dv)
+        for name, x, _ in given:
+            checks.alike(NAME, cache=held_k, **{name: x})
         return keys, values
 
     def recent(self, mapping: SlotMapping, k: Tensor, v: Tensor) -> Triple:

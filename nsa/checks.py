@@ -85,17 +85,11 @@ def axes(operation: str, *declared: tuple[str, Tensor, str], **known: int) -> di
         tensor(operation, name, x)
         names = expected.split(",")
         found = {**dict(zip(names, x.shape, strict=False)), **known}
-        if [found.get(axis) for axis in names] != list(x.shape):
+        if list(map(found.get, names)) != list(x.shape):
             wanted = ",".join(f"{axis}={known[axis]}" if axis in known else axis for axis in names)
             raise ValueError(f"{operation}: {name} must have the shape [{wanted}], got {list(x.shape)}")
         known = found
     return known
-
-
-def exactly(operation: str, name: str, x: Tensor, expected: list[int], what: str = "") -> None:
-    """Refuse a tensor of another shape; `what`: what an axis holds."""
-    if list(x.shape) != expected:
-        raise ValueError(f"{operation}: {name} must have the shape {expected}{what}, got {list(x.shape)}")
 
 
 def indices(operation: str, name: str, x: Tensor, device: torch.device) -> None:
@@ -215,8 +209,7 @@ def block_indices(operation: str, chosen: Tensor, q: Tensor, kv_heads: int) -> N
 
 def gates(operation: str, gate: Tensor, o: Tensor) -> None:
     """Refuse gates that are not [B,T,Hq,3] for an output (or a query) [B,T,Hq,D]."""
-    tensor(operation, "gates", gate)
-    exactly(operation, "gates", gate, [*o.shape[:3], 3], " (cmp, sel, win)")
+    axes(operation, ("gates", gate, "B,T,Hq,branches"), B=o.shape[0], T=o.shape[1], Hq=o.shape[2], branches=3)
 
 
 # --- what tensors hold ---

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
-import torch
 from torch import Tensor
 
 from nsa import routing
 from nsa.blocks import compressed_positions
 from nsa.config import NSAConfig
 from nsa.functional import compress, rotate
-from nsa.rope import frequencies
 
 Compressor = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """(k, v, first) -> (k_cmp, v_cmp): compressed tokens [B,E,Hkv,D*] of the spans that begin at rows 0, d, 2d ... of
@@ -45,10 +42,3 @@ class MeanCompressor:
             return k_cmp, v_cmp
         at = first[:, None] + compressed_positions(k_cmp.shape[1], self.config, None, first.device)
         return rotate(k_cmp, at, self.base, **how), v_cmp
-
-    def frequency(self, dim: int, device: torch.device) -> Tensor | None:
-        """Radians for each position by which dimensions i and i + dim/2 turn, fp32 [dim/2]; None without rotation."""
-        return None if self.base is None else _frequencies(dim, self.base, device)
-
-
-_frequencies = lru_cache(maxsize=64)(torch.inference_mode(False)(frequencies))  # the same at every step of a decode

@@ -106,7 +106,7 @@ def clocks(timing: Timing, where: Where, work: Work) -> Row:
 
 def pairs(length: int, config: NSAConfig) -> dict[str, int]:
     """Pairs of a query and a key in each branch of one head, over a sequence of that length, and of dense attention."""
-    compressed = sum(blocks.visible_compressed(t, config) for t in range(length))
+    compressed = sum(blocks.num_compressed(t, config) for t in range(1, length + 1))
     window = sum(min(config.w, t + 1) for t in range(length))
     whole = sum(blocks.reads_expected(t, config) for t in range(length))
     dense = length * (length + 1) // 2

@@ -67,12 +67,12 @@ class _Step:
     def select(self, p: Tensor) -> Tensor:
         """The blocks, int32 [B,1,Hkv,n_sel], from the probabilities of the compressed tokens."""
         summed = sum_over_heads(p, 2).transpose(0, 1)  # [Hkv,B,Tc]
-        scores = sum_over_blocks(summed, blocks.candidates(self.cache.longest - 1, self.config), self.config)
+        scores = sum_over_blocks(summed, blocks.num_blocks(self.cache.longest, self.config), self.config)
         return choose_blocks(scores, self.t, self.config).transpose(0, 1)[:, None]
 
     def selected(self, block_indices: Tensor) -> None:
         """The positions <= t of the blocks."""
-        slots = min(block_indices.shape[-1], blocks.candidates(self.cache.longest - 1, self.config))
+        slots = min(block_indices.shape[-1], blocks.num_blocks(self.cache.longest, self.config))
         chosen = block_indices.to(torch.int64).sort(dim=-1, descending=True).values[..., :slots]
         offsets = torch.arange(min(self.config.l_sel, self.cache.longest), device=chosen.device)
         position = (chosen[..., None] * self.config.l_sel + offsets).flatten(3)  # [B,1,Hkv,K]

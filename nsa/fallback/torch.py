@@ -106,7 +106,7 @@ def _selected_tiles(block_indices: Tensor, config: NSAConfig) -> TileOf:
 
     def tile(chunk: Chunk) -> Gather:
         offsets = torch.arange(min(config.l_sel, chunk.end), device=device)  # beyond lies no position <= t
-        slots = min(block_indices.shape[-1], blocks.candidates(chunk.end - 1, config))
+        slots = min(block_indices.shape[-1], blocks.num_blocks(chunk.end, config))
         chosen = block_indices[chunk.batch, chunk.rows].to(torch.int64)
         chosen = chosen.sort(dim=-1, descending=True).values[..., :slots]  # padding last, and cut where it can be
         position = (chosen[..., None] * config.l_sel + offsets).flatten(3)
@@ -189,4 +189,4 @@ def block_scores(
     else:
         p = probabilities(logits, tile.rows(lse[..., None])[..., 0].to(wide))
     p = sum_over_heads(p.unflatten(2, (-1, tile.group_size)), 3)
-    return sum_over_blocks(p, blocks.candidates(chunk.end - 1, config), config)
+    return sum_over_blocks(p, blocks.num_blocks(chunk.end, config), config)

@@ -58,9 +58,9 @@ def _longer(x: Tensor) -> Tensor:
     [
         (lambda x: {"q": x["q"].half()}, "must have the dtype and device of q"),
         (lambda x: {"k": _longer(x["k"]), "v": _longer(x["v"])}, "k has 20"),
-        (lambda x: {"v": _longer(x["v"])}, "k and v must agree"),
+        (lambda x: {"v": _longer(x["v"])}, r"v must have the shape \[B=1,Tk=19,Hkv=2,Dv\]"),
         (lambda x: {"gates": x["gates"][..., :2]}, "gates must have the shape"),
-        (lambda x: {"k": (x["k"], x["k"], _longer(x["k"])), "v": (x["v"], x["v"], _longer(x["v"]))}, "have one shape"),
+        (lambda x: {y: (x[y], x[y], _longer(x[y])) for y in "kv"}, r"k must have the shape \[B=1,Tk=19,Hkv=2,Dk=16\]"),
         (lambda x: {"compressed": (x["k"][:, :1], x["v"][:, :1])}, "must hold 3 compressed tokens"),
         (lambda x: {"compressed": x["k"]}, "must be a pair"),
         (lambda x: {"cu_seqlens": torch.tensor([0, 5, 18], dtype=torch.int32)}, "must rise from 0 to T=19"),
@@ -81,7 +81,7 @@ def test_which_arguments_are_one_tensor_is_a_fact(looked_at: list[str]) -> None:
     """The same layouts in the same order, but another tensor given twice."""
     narrow, wide = torch.randn(1, 19, 2, 3), torch.randn(1, 19, 2, 16)
     nsa_attention(narrow, narrow, wide, narrow.clone(), CONFIG)
-    with pytest.raises(ValueError, match="agree in B and Dk"):
+    with pytest.raises(ValueError, match=r"k must have the shape \[B=1,Tk,Hkv,Dk=3\]"):
         nsa_attention(narrow, wide, narrow.clone(), narrow, CONFIG)
     assert len(looked_at) == 2
 

@@ -24,6 +24,7 @@ from nsa.kernels.decode.plan import Plan, Programs, Sizes, at_least_two, keys_of
 from nsa.kernels.decode.select import select_kernel
 from nsa.kernels.decode.workspace import Workspace, make_workspace
 from nsa.kernels.recorded import repeated
+from nsa.kernels.rotary import frequencies
 from nsa.kernels.selection.scores import overlap_width, sums_blocks
 from nsa.kernels.tuning.lookup import Tile
 from nsa.plans import capturing
@@ -115,7 +116,8 @@ class _Step:
         counts = mean = frequency = None
         if new is not None:
             keys, values, counts, mean = _alike(new.k), _alike(new.v), new.counts, cache.mean
-            frequency = None if mean is None else mean.frequency(self.q.shape[-1], self.q.device)
+            if mean is not None and mean.base is not None:
+                frequency = frequencies(self.q.shape[-1], mean.base, self.q.device)
         table, pages, page = self._pages
         append_compressed_kernel[self._grid(self.plan.splits)](
             self.q, cache.lengths, cache.lengths if counts is None else counts, workspace.now, table,
