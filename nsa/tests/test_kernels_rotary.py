@@ -66,7 +66,8 @@ def test_far_positions_turn_by_fp32_angles() -> None:
     [
         ({"x": torch.zeros(1, 3, 1, 5)}, "even head dimension, got 5"),
         ({"x": torch.zeros(3, 1, 4)}, r"x must have the shape \[B,T,H,D\]"),
-        ({"positions": torch.zeros(1, 4, dtype=torch.int64)}, r"positions must be \[B=1,T=3\] or \[1,T\]"),
+        ({"positions": torch.zeros(1, 4, dtype=torch.int64)}, r"positions must have the shape \[B or 1,T=3\]"),
+        ({"positions": torch.zeros(2, 3, dtype=torch.int64)}, "positions must be of B=1 entries or of one"),
         ({"positions": torch.zeros(1, 3)}, "positions must be int32 or int64"),
         ({"base": 0.0}, "must be a positive number, got 0.0"),
     ],
