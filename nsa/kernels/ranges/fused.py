@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import triton
@@ -55,16 +55,32 @@ same queries, whose sums then are in the level-2 cache."""
 Pair = tuple[Tensor, Tensor]
 
 
-class Share(Protocol):
-    """A branch's part of a gradient on its way."""
+@dataclass(frozen=True)
+class Share:
+    """A branch's part of a gradient on its way: what all of its launches have.
+
+    Attributes:
+        branch: its tensors, k and v as TMA takes them.
+        tile: the kernel's.
+        dk, dv: [B,S,Hkv,D*], written, or in fp32 and added to.
+    """
+
+    branch: Any
+    tile: Tile
+    dk: Tensor
+    dv: Tensor
 
     def launch(self, q: Tensor, do: Tensor, sums: Tensor, scale: float, first_head: int, run_heads: int) -> None:
         """Add dq / scale of `run_heads` KV heads from `first_head` on to sums, fp32 [B,T,run_heads * G,Dk], and make or
         sum up dk and dv of these; q [B,T,Hq,Dk] and do [B,T,Hq,Dv] as `tma.describable` wants them.
         """
+        raise NotImplementedError
 
     def results(self) -> Pair:
-        """dk and dv of all heads, after the last launch."""
+        """dk and dv of all heads in the dtype of k, after the last launch."""
+        if self.dk.dtype == self.branch.k.dtype:
+            return self.dk, self.dv
+        return reduce_splits(self.dk[None], self.dv[None], self.branch.k.dtype)
 
 
 class Shares(Protocol):
@@ -233,26 +249,19 @@ class Branch:
             dk, dv = sums_for(k, v)
         else:
             dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (k, v))
-        return Run(Branch(k, v, self.stats, self.where), tile, splits, split, dk, dv)
+        return Run(Branch(k, v, self.stats, self.where), tile, dk, dv, splits, split)
 
 
 @dataclass(frozen=True)
-class Run:
-    """A branch's share on its way: what all of its launches have.
+class Run(Share):
+    """Of such a branch.
 
     Attributes:
-        branch: its tensors, as TMA takes them.
-        tile: the kernel's.
-        splits, split: of the queries, which are programs of their own; tokens of one.
-        dk, dv: [B,S,Hkv,D*], added to in fp32 where there are several `splits`, else written.
+        splits, split: of the queries, which are programs of their own; tokens of one. Several add to dk and dv.
     """
 
-    branch: Branch
-    tile: Tile
     splits: int
     split: int
-    dk: Tensor
-    dv: Tensor
 
     @property
     def adds(self) -> bool:
@@ -260,15 +269,8 @@ class Run:
         return self.splits > 1
 
     def launch(self, q: Tensor, do: Tensor, sums: Tensor, scale: float, first_head: int, run_heads: int) -> None:
-        """See `Share`; dk and dv are added to or written."""
         if self.branch.k.numel():
             _launcher()(self, q, do, sums, scale, first_head, run_heads)
-
-    def results(self) -> Pair:
-        """dk and dv, in the dtype of k."""
-        if self.dk.dtype == self.branch.k.dtype:
-            return self.dk, self.dv
-        return reduce_splits(self.dk[None], self.dv[None], self.branch.k.dtype)
 
 
 def _tile(q: Tensor) -> Tile:

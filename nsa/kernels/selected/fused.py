@@ -17,7 +17,6 @@ from torch import Tensor
 from nsa.config import NSAConfig
 from nsa.kernels.common.hopper import launcher_of, unopposed
 from nsa.kernels.common.sizes import cdiv, next_power_of_2, pad_group, rows_last, split_dim
-from nsa.kernels.common.split_reduce import reduce_splits
 from nsa.kernels.ranges import fused
 from nsa.kernels.ranges.key_ranges import Borders
 from nsa.kernels.selected import chunked_index, inverted_index
@@ -91,27 +90,20 @@ class Branch:
         k, v = fused.made_describable(self.k), fused.made_describable(self.v)
         branch, rows = Branch(k, v, self.stats, self.indices, self.where), pad_group(q.shape[2] // k.shape[2])
         pairs, chunk = pairs_of(rows), chunk_of(self.indices.shape[0], rows)
-        return Run(branch, TILES[q.shape[-1]], pairs, chunk, *fused.sums_for(k, v))
+        return Run(branch, TILES[q.shape[-1]], *fused.sums_for(k, v), pairs, chunk)
 
 
 @dataclass(frozen=True)
-class Run:
-    """The branch's share on its way: what all of its launches have.
+class Run(fused.Share):
+    """Of this branch; all launches add to dk and dv.
 
     Attributes:
-        branch: its tensors, k and v as TMA takes them.
-        tile: the kernel's.
         pairs: of a segment, at most.
         chunk: queries whose dq are added up at the same time.
-        dk, dv: fp32 [B,S,Hkv,D*], added to.
     """
 
-    branch: Branch
-    tile: Tile
     pairs: int
     chunk: int
-    dk: Tensor
-    dv: Tensor
 
     @cached_property
     def segments(self) -> Segments:
@@ -129,13 +121,9 @@ class Run:
         return heads * (rows * slots // self.pairs + min(rows * slots, self.branch.where.reachable(self.chunk)))
 
     def launch(self, q: Tensor, do: Tensor, sums: Tensor, scale: float, first_head: int, run_heads: int) -> None:
-        """See `ranges.fused.Share`; q and do are contiguous."""
+        """q and do are contiguous."""
         if self.branch.indices.numel():
             _launcher()(self, q, do, sums, scale, first_head, run_heads)
-
-    def results(self) -> fused.Pair:
-        """dk and dv, in the dtype of k."""
-        return reduce_splits(self.dk[None], self.dv[None], self.branch.k.dtype)
 
 
 def pairs_of(rows: int) -> int:
