@@ -21,12 +21,14 @@ class Test:
     """One test: `outcome` is passed, failed, error, skipped, xfailed, xpassed or unfinished; idle if it passed and no
     assertion of it ran, or one is missing.
 
+    `id` is its `node_id`, or tells it apart from other tests that have that, too; it is what all else is told of.
     `skipped_subtests` holds their reasons; `routes` maps route.<op> to the values that were recorded, in order.
     `checks` counts the assertions and comparisons that ran and could fail, None where that is not known; `vacuous`
     says why not one of those that ran could.
     """
 
     id: str
+    node_id: str
     outcome: str = "unfinished"
     reason: str = ""
     finished: bool = False
@@ -173,7 +175,8 @@ def _collect_skip(session: Session, event: dict[str, Any]) -> None:
 
 
 def _phase(session: Session, event: dict[str, Any]) -> None:
-    test = session.tests.setdefault(str(event["id"]), Test(str(event["id"])))
+    id_ = str(event["id"])
+    test = session.tests.setdefault(id_, Test(id_, str(event.get("node_id", id_))))
     _fold_cause(session, event)
     _fold_raised(session, test.id, event)
     if event.get("subtest"):
@@ -182,7 +185,7 @@ def _phase(session: Session, event: dict[str, Any]) -> None:
     if event["when"] == "setup" and test.finished:  # run again
         if test.outcome in ("failed", "error"):
             session.reruns[test.id] = test.reason
-        test = session.tests[test.id] = Test(test.id)
+        test = session.tests[test.id] = Test(test.id, test.node_id)
     _fold_phase(test, event)
     if event["when"] == "call" and not event.get("called", True):
         session.uncalled.add(test.id)
@@ -260,6 +263,7 @@ _HANDLERS: dict[str, Callable[[Session, dict[str, Any]], None]] = {
     "assertions": _assertions,
     "lost": _lost,
     "selected": _ids,
+    "scheduled": lambda session, event: None,  # what xdist hands out, before the workers say which tests they are
     "collect_error": _collect_error,
     "collect_skip": _collect_skip,
     "phase": _phase,

@@ -364,13 +364,15 @@ def _reported(test: outcomes.Test) -> str:
 def _disagreement(case: Case) -> Optional[str]:
     """The first test of which junit.xml says something else than the agent's plugin."""
     written = Counter((c.key, c.outcome, repr(c.routes)) for c in case.sessions.junit)
-    names = {junit.case_key(id_): id_ for id_ in (*case.session.tests, *case.session.collect_skips)}
-    seen = Counter((junit.case_key(t.id), _outcome_in_junit(t), repr(t.routes)) for t in case.session.tests.values())
+    tests = case.session.tests
+    keys = {id_: junit.case_key(test.node_id) for id_, test in tests.items()}
+    names = {**{key: id_ for id_, key in keys.items()}, **{junit.case_key(i): i for i in case.session.collect_skips}}
+    seen = Counter((keys[t.id], _outcome_in_junit(t), repr(t.routes)) for t in tests.values())
     seen.update((junit.case_key(id_), "skipped", "{}") for id_ in case.session.collect_skips)
     for key, outcome, taken in seen - written:
         return f"the agent's plugin saw {names[key]} {outcome} with routes {taken}, junit.xml does not say so"
     # Plugins that run tests again report a failure that they do not count as any.
-    again = {junit.case_key(id_) for id_ in case.session.reruns}
+    again = {keys[id_] for id_ in case.session.reruns if id_ in keys}
     for key, outcome, taken in (each for each in written - seen if each[0] not in again):
         return f"junit.xml says {outcome} of {key} with routes {taken}, the agent's plugin does not"
     return None

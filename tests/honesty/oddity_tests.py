@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.honesty.case import Case, truth
 from tests.support.agent_pod import artifact, pytest_stage
-from tests.support.stage_cases import TWO, runs, tests
+from tests.support.stage_cases import TWO, YAML_COLLECTOR, runs, tests
 from tests.support.stage_cases import Case as StageCase
 
 CHECKS = "def test_a(): assert len('a') == 1\n"
@@ -25,25 +25,6 @@ RERUNS = """
         return int(request.config.getoption("--reruns"))
 """
 USES_RERUNS = "def test_a(turn, reruns): assert turn < 3 and reruns == 2\n"
-YAML_COLLECTOR = """
-    import pytest
-    def pytest_collect_file(parent, file_path):
-        if file_path.suffix == ".case":
-            return File.from_parent(parent, path=file_path)
-    class File(pytest.File):
-        def collect(self):
-            for line in self.path.read_text().splitlines():
-                name, value = line.split(":")
-                yield Item.from_parent(self, name=name, value=int(value))
-    class Item(pytest.Item):
-        def __init__(self, *, value, **more):
-            super().__init__(**more)
-            self.value = value
-        def runtest(self):
-            assert self.value > 0
-        def reportinfo(self):
-            return self.path, 0, self.name
-"""
 CALLS_THE_TEST = """
     import pytest
     @pytest.hookimpl(tryfirst=True)
@@ -738,9 +719,12 @@ CONFTESTS = [
            "import pytest\n@pytest.mark.slow\ndef test_a(): assert 1\n" + TWO.replace("_a", "_c"), conftest=REORDERS),
     _tests("odd_added", "a conftest adds a test to those that were collected", CHECKS, conftest=ADDS,
            tests={"min_passed": 2, "must_pass": ["::test_added$"]}),
-    _folder("odd_collector", "a conftest collects files of its own kind", {
-        "conftest.py": YAML_COLLECTOR, "figures.case": "a:1\nb:2\n", "test_it.py": CHECKS},
-        tests={"min_passed": 3}),
+    _folder("odd_collector", "a conftest collects files of its own kind, and gives two tests one name", {
+        "conftest.py": YAML_COLLECTOR, "figures.case": "a:1\nb:2\nb:3\n", "test_it.py": CHECKS},
+        tests={"min_passed": 4}),
+    _folder("odd_collector_xdist", "tests of one name in two processes", {
+        "conftest.py": YAML_COLLECTOR, "figures.case": "a:1\nb:2\nb:3\n", "test_it.py": CHECKS},
+        "-p", "xdist.plugin", "-n2", tests={"min_passed": 4}),
     _folder("odd_ignores", "a conftest leaves out what holds no tests", {
         "conftest.py": "collect_ignore = ['setup.py']\ncollect_ignore_glob = ['data/*']\n"
                        "def pytest_ignore_collect(collection_path):\n"

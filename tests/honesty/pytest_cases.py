@@ -17,6 +17,7 @@ from tests.support.stage_cases import (
     TWO,
     UNCONFIGURE,
     XFAIL,
+    YAML_COLLECTOR,
     runs,
     tests,
 )
@@ -417,6 +418,22 @@ LIES = [
         ),
         "the same tests, named twice, are to count twice",
         honest="two_tests",
+    ),
+    lie(
+        tests(
+            "counted_twice_of_its_kind",
+            "invalid",
+            "5 tests selected, but 3 run",
+            "def test_a(): pass\n",
+            "--keep-duplicates",
+            "counted_twice_of_its_kind/x.case",
+            "counted_twice_of_its_kind/x.case",
+            conftest=YAML_COLLECTOR,
+            files={"counted_twice_of_its_kind/x.case": "a:1\nb:2\n"},
+            tests={"min_passed": 5},
+        ),
+        "a file of the conftest's own kind, named twice, is to count twice",
+        honest="odd_collector",
     ),
     lie(
         tests("no_tests_at_all", "blocked", "collected nothing", "def helper(): pass"),

@@ -26,7 +26,7 @@ def judge(
 
 def session_of(**routes: str) -> Session:
     """A session of passed tests, by name, each with the route that it recorded for `selected`; none where it is ""."""
-    tests = {name: Test(name, "passed", finished=True) for name in routes}
+    tests = {name: Test(name, name, "passed", finished=True) for name in routes}
     for name, route in routes.items():
         tests[name].routes = {"route.selected": [route]} if route else {}
     return Session(started=True, tests=tests)

@@ -61,6 +61,25 @@ def runs(name: str, status: str, reason: str, *argv: str, **over: Any) -> Case:
 
 
 TWO = "def test_a(): pass\ndef test_b(): pass\n"
+YAML_COLLECTOR = """
+    import pytest
+    def pytest_collect_file(parent, file_path):
+        if file_path.suffix == ".case":
+            return File.from_parent(parent, path=file_path)
+    class File(pytest.File):
+        def collect(self):
+            for line in self.path.read_text().splitlines():
+                name, value = line.split(":")
+                yield Item.from_parent(self, name=name, value=int(value))
+    class Item(pytest.Item):
+        def __init__(self, *, value, **more):
+            super().__init__(**more)
+            self.value = value
+        def runtest(self):
+            assert self.value > 0
+        def reportinfo(self):
+            return self.path, 0, self.name
+"""
 SKIPPED = "import pytest\n@pytest.mark.skip(reason='no GPU')\ndef test_a(): pass\n"
 ONE_SKIPPED = SKIPPED + "def test_b(): pass\n"
 MODULE_SKIPS = "import pytest\npytest.skip('no triton here', allow_module_level=True)\n"

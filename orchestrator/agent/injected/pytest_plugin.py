@@ -21,8 +21,9 @@ import pytest
 from .runners import junit
 from .runners.events import Events, file_of_its_own
 from .runners.handed import hands_nothing, is_taken
+from .runners.items import Names
 from .runners.parameters import are_read_by_hooks, same_cases
-from .runners.reports import CALLED, CHECKS, RAISED, WHY, details_of, failure, skip_reason
+from .runners.reports import CALLED, CHECKS, NAME, RAISED, WHY, details_of, failure, skip_reason
 from .runners.why import why
 from .runners.written import NO_TESTS_IN, code_of, ignored, not_collected
 from .sabotage.attempt import Attempt, Stop, noticed_in, quickest
@@ -154,6 +155,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         state.setdefault(RAISED, []).append(state[CALLED])
     if excinfo is not None:
         _explain(report, excinfo)
+    if NAME in state:
+        setattr(report, NAME, state[NAME])
     if RAISED in state:
         setattr(report, RAISED, list(state[RAISED]))
     if call.when == "call":
@@ -162,6 +165,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     elif call.when == "teardown":
         setattr(report, CHECKS, _checks(item))
     return report
+
+
+def _name_of(item: pytest.Item) -> str:
+    return str(item.__dict__.get(NAME) or item.nodeid)
 
 
 def _explain(report: pytest.TestReport | pytest.CollectReport, excinfo: Any) -> None:
@@ -360,9 +367,6 @@ class Reporter(Events):
         if reasons:
             self.send("lost", reasons=reasons)
 
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self.send("selected", ids=[item.nodeid for item in session.items])
-
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self.send("collect_error", id=report.nodeid, **failure(report))
@@ -378,7 +382,8 @@ class Reporter(Events):
                 self.send("assertions", **of_fork)
             more = ", " + "".join(encoded(details, 0))[1:-1]
         seconds = int(report.duration * 1e4) / 1e4  # to round it takes as long as to write it down
-        known = f'"id": {_text(report.nodeid)}, "when": {_text(when)}, "outcome": {_text(outcome)}'
+        name = getattr(report, NAME, report.nodeid)
+        known = f'"id": {_text(name)}, "when": {_text(when)}, "outcome": {_text(outcome)}'
         self.hold_text(f'{{"event": "phase", {known}, "seconds": {seconds}{more}}}')
         if when == "setup" or outcome == "failed":  # known if the process dies
             self.flush()
@@ -399,8 +404,8 @@ class Reporter(Events):
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
-        if self._is_first("selected"):
-            self.send("selected", ids=list(ids))
+        if self._is_first("scheduled"):
+            self.send("scheduled", ids=list(ids))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -425,6 +430,7 @@ class Collection:
         self._tell = tell
         self._said: set[str] = set()
         self._ignored: list[Path] = []
+        self._names = Names()
 
     @_wrapping(tryfirst=True)
     def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> Wrapper:
@@ -455,9 +461,12 @@ class Collection:
         return result
 
     def _note(self, items: list[pytest.Item]) -> None:
-        self._tell("collected", ids=[item.nodeid for item in items])
         for item in items:
+            name = self._names.of(item)
+            if name != item.nodeid:
+                item.__dict__[NAME] = name
             item.__dict__[_WRITTEN] = code_of(item)
+        self._tell("collected", ids=[_name_of(item) for item in items])
         if test_around() is None:
             _guard.note_test_files(map(str, {item.path for item in items}))
 
@@ -467,7 +476,10 @@ class Collection:
             self._tell("assertions", **told)
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        self._tell("deselected", ids=[item.nodeid for item in items])
+        self._tell("deselected", ids=[_name_of(item) for item in items])
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._tell("selected", ids=[_name_of(item) for item in session.items])
 
 
 def _may_hold_tests(path: Path, patterns: list[str]) -> bool:

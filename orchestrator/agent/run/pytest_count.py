@@ -32,7 +32,7 @@ class PytestCount:
     def _note(self, line: bytes) -> None:
         try:
             event = json.loads(line)
-            if event["event"] == "selected":
+            if event["event"] in ("selected", "scheduled"):  # by pytest, before that by xdist
                 self._collected = len(event["ids"])
             elif event["event"] == "phase" and event["when"] == "teardown":
                 self._done.add(event["id"])

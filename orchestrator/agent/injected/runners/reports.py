@@ -8,6 +8,8 @@ from typing import Any
 RAISED, CALLED = "nsa_pod_raised", "nsa_pod_called"
 # On the last one of a test: which checks ran.
 CHECKS = "nsa_pod_checks"
+# On an item and its reports, where the node id does not say which test it is: what does.
+NAME = "nsa_pod_name"
 # On that of a failure: why, as `why` says it.
 WHY = "nsa_pod_why"
 
@@ -16,6 +18,8 @@ def details_of(report: Any, when: str, outcome: str) -> dict[str, Any]:
     """What else an outcome needs: reasons, the subtest that it is of, and at the end the routes that were taken."""
     details: dict[str, Any] = {}
     own = vars(report)
+    if NAME in own:
+        details["node_id"] = report.nodeid
     if own.get(RAISED):
         details["raised"] = own[RAISED]
     if "wasxfail" in own:

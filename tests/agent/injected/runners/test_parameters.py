@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from orchestrator.agent.injected.runners.parameters import same_cases
+from tests.support.collecting import collected
 
 _BEGIN = "import pytest\ncases = pytest.mark.parametrize\n"
 
 
 def told(folder: Path, source: str, conftest: str = "") -> list[str]:
-    items: list[Any] = []
-
-    class Looks:
-        def pytest_collection_finish(self, session: pytest.Session) -> None:
-            items.extend(session.items)
-
-    file = folder / f"test_{folder.name}.py"  # a module is imported once
-    file.write_text(_BEGIN + source)
-    (folder / "conftest.py").write_text(conftest)
-    options = [
-        "-q",
-        "--collect-only",
-        "--import-mode=importlib",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "-c",
-        str(folder / "x.ini"),
-    ]
-    (folder / "x.ini").write_text("[pytest]\n")
-    assert pytest.main([*options, "--rootdir", str(folder), str(file)], plugins=[Looks()]) == 0
-    return [said.replace(file.name, "it.py") for said in same_cases(items, str(folder))]
+    items = collected(folder, _BEGIN + source, conftest=conftest)
+    return [said.replace(f"test_{folder.name}.py", "it.py") for said in same_cases(items, str(folder))]
 
 
 @pytest.mark.parametrize(
