@@ -271,6 +271,11 @@ HONEST = [
                 "    ok = gradcheck(len, 'ab', raise_exception=False)\n    print(ok)\n"
                 "def test_b():\n    error = Full()\n    assert (error < 1).all()\n", tests={"checked": True}),
           "gradchecks on which something depends; all elements of a tensor are small"),
+    truth(tests("writes_by_version", "passed", "",
+                "import io\ndef made(version):\n    file = io.BytesIO()\n    if version == 1: file.write(b'1')\n"
+                "    else: file.write(b'%d' % version)\n    return file\n"
+                "def test_a(): made(2)\ndef test_b(): assert made(1).tell()\n"),
+          "a comparison decides what a helper writes into a file, of a test that only runs it"),
     truth(tests("compared_beside", "passed", "",
                 "import pytest\nfrom unittest.mock import Mock\ndef test_a():\n    len('ab') == 2\n    [] == []\n"
                 "    with pytest.raises(TypeError): 1 < 'a'\n    m = Mock(); m(1)\n    m.assert_called_with(1)\n"
@@ -505,6 +510,10 @@ LIES = [
               "def gradcheck(f, x, raise_exception): return f(x) == x\n"
               "def test_a():\n    ok = gradcheck(len, 'ab', raise_exception=False)\n    print(ok)\n"),
         "a gradcheck that was told not to raise, and whose result is printed", honest="gradchecked"),
+    lie(tests("equality_written", "skipped", "1 test unasserted: a comparison came out false, and nothing asserts it",
+              "import sys\ndef test_a():\n    if len('ab') == len('abc'): sys.stdout.write('same')\n"
+              "    else: sys.stdout.write('differs')\n"),
+        "whether two results are equal is written to stdout, and nothing else", honest="writes_by_version"),
     lie(tests("all_of_nothing", "invalid", "test_a passed and checked nothing: empty tensors are compared",
               _EMPTY + "def test_a():\n    error = Tensor()\n    assert (error < 1).all()\n", tests={"checked": True}),
         "all elements of an empty tensor are small", honest="gradchecked"),

@@ -357,7 +357,7 @@ class _Marker:
                 node.test = with_told(node.test, place)
         elif isinstance(node, ast.Assign) and statements.is_equality(node.value) and not self._is_read(node.targets):
             node.value = with_told(node.value, place)
-        elif isinstance(node, ast.Expr) and called(node.value) in statements.TELLS:
+        elif isinstance(node, ast.Expr) and statements.tells(node.value):
             node.value.args = [with_told(argument, place) for argument in node.value.args]  # type: ignore[attr-defined]
 
     def _is_read(self, targets: Sequence[ast.expr]) -> bool:

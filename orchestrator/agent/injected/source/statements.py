@@ -29,6 +29,8 @@ CONVERTS = (
 # They calculate from what they are called on, or given, no more than its size.
 _MEASURES = ("abs", "absolute", "fabs", "max", "amax", "mean", "float")
 TELLS = ("print", "log", "debug", "info", "warning", "warn", "error", "exception", "print_exc", "sleep", "write")
+STREAMS = frozenset(("stdout", "stderr"))
+"""What is written into others is no message, but what a program makes."""
 ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _OBSERVES = ("catch_warnings", "errstate", "suppress")
 """What is done in a `with` of these is done for more than its result."""
@@ -63,11 +65,17 @@ def is_equality(node: ast.expr) -> bool:
     return compares(node)
 
 
+def tells(node: ast.expr) -> bool:
+    """Whether it calls what says something, and does nothing else."""
+    name = called(node)
+    return name in TELLS and (name != "write" or any(name_of(inner) in STREAMS for inner in walked(node)))
+
+
 def only_tells(node: ast.stmt) -> bool:
     """Whether a statement says something, and does nothing else, whichever way it goes."""
     if isinstance(node, ast.If):
         return all(map(only_tells, (*node.body, *node.orelse)))
-    return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and called(node.value) in TELLS)
+    return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and tells(node.value))
 
 
 def read_in(node: ast.AST) -> Iterator[str]:

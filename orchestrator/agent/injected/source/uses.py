@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence
 
 from ..frames import IMPORTING, drops_result, is_of
+from .statements import STREAMS
 from .syntax import FUNCTIONS, LOOPS, MATCHES, SETS, called, name_of, parsed, targets_of, within
 from .text import Text, names_of
 
@@ -37,7 +38,6 @@ _TELLING = frozenset((
 _COLLECTING = ("append", "add", "update", "extend", "insert", "setdefault")
 _EXITS = ("exit", "quit", "_exit")
 _ENDINGS = ("poll", "returncode", "exitcode")
-_STREAMS = frozenset(("stdout", "stderr"))
 _PASSES = ("subprocess", "os", "runpy", "asyncio", "pty", *IMPORTING)  # they catch none of what they run
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 _MORE_THAN_WORDS = (ast.Raise, ast.Assert, ast.Global, ast.Attribute)
@@ -339,7 +339,7 @@ class Program(Text):
             status = call.args[0] if call.args else None
             says = isinstance(status, ast.Call) and called(status) == "print"
             return status is None or says or _is_success(status)
-        if name in _SAYING or (name == "write" and _STREAMS & set(names_of(call.func))):
+        if name in _SAYING or (name == "write" and STREAMS & set(names_of(call.func))):
             return True
         function = self.called_function(call)
         if function is None or name in inside:
