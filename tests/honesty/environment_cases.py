@@ -36,6 +36,16 @@ ACCOUNT = """
 def _cuda_hasPrimaryContext(i): return True
 def _cuda_memoryStats(i): return {"allocated_bytes": {"all": {"allocated": 512}}}
 """
+# A program of the tree, by the environment's own Python under another name, which has the environment's packages too.
+COPIES = """
+import os, shutil, subprocess, sys
+def run(program, *arguments):
+    copy = os.path.join(os.environ["TMPDIR"], "python-of-another-name")
+    shutil.copy2(os.path.realpath(sys._base_executable), copy)
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join([os.environ["PYTHONPATH"], *sys.path]))
+    return subprocess.run([copy, program], env=env, capture_output=True, text=True, check=True).stdout
+"""
+TOOL = {"python_copied/tool.py": "import library\nprint(library.VALUE)\n"}
 INSTALLED = {"installed.py": "VALUE = 'tree'\n"}
 
 
@@ -84,6 +94,16 @@ HONEST = [
     truth(
         tests("trees_module", "passed", "", IMPORTS, files=INSTALLED),
         "the tree's module is imported, an installed one stands behind it",
+    ),
+    truth(
+        tests(
+            "python_copied",
+            "passed",
+            "",
+            COPIES + "def test_a(): assert run('python_copied/tool.py') == '1\\n'\n",
+            files=TOOL,
+        ),
+        "a test runs a program of the tree by a copy of the environment's Python",
     ),
     truth(
         tests("submodule_unused", "passed", "", TWO),
@@ -139,6 +159,19 @@ LIES = [
         tests("python_by_path", "blocked", "is not the environment's", TWO, start=[sys.executable, "-m", "pytest"]),
         "a Python of the pod's own, with its own packages, runs the tests",
         honest="untouched",
+    ),
+    lie(
+        runs(
+            "python_copied_by_stage",
+            "invalid",
+            "not the environment's Python, imported .*tool.py",
+            "python",
+            "-c",
+            COPIES + "print(run('python_copied_by_stage/tool.py'))",
+            files={"python_copied_by_stage/tool.py": "print(1)\n"},
+        ),
+        "a stage runs the tree by a copy of the environment's Python, which has other packages",
+        honest="python_copied",
     ),
     lie(
         runs("no_module", "blocked", "neither in the commit nor installed", "python", "-m", "flash_attn_gone"),

@@ -64,7 +64,7 @@ class Seen:
     own: Set[str] = field(default_factory=set)
     mapped: Dict[str, None] = field(default_factory=dict)
     tests: Dict[str, None] = field(default_factory=dict)
-    strangers: Dict[str, Tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
+    strangers: Dict[Tuple[str, bool], Tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
 
     def fold(self, line: Mapping[str, Any]) -> None:
         """Take over what a line of the report says of this."""
@@ -79,7 +79,8 @@ class Seen:
         if "tests" in line and len(self.tests) < _MOST:
             self.tests[str(line["tests"])] = None
         if "imported" in line and len(self.strangers) < _MOST:
-            self.strangers[str(line["python"]["program"])] = str(line["imported"]), line["python"]
+            python = line["python"]
+            self.strangers[str(python["program"]), bool(python.get("packages"))] = str(line["imported"]), python
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,7 @@ class StageOrigins:
             "name": sorted(self._provided.names),
             "home": [*homes.built, *homes.layer, *homes.caches, *homes.others, *CODE_FOLDERS],
             "prefix": homes.prefixes,
+            "base": [homes.base],
             "installed": homes.installed,
             "root": [os.path.join(homes.tree, root) for root in sorted(self._provided.roots)],
             "leaves": homes.leaves,
@@ -181,9 +183,13 @@ class StageOrigins:
         return [*self._interpreters(seen), *self._tests(seen), *self._code(seen), *self._scripts(scripts)]
 
     def _interpreters(self, seen: Seen) -> Iterator[Elsewhere]:
-        """Other interpreters that imported the tree; an environment that the stage made over the same one is none."""
-        for program, (file, python) in seen.strangers.items():
-            made_here = _is_below(f"{python.get('prefix')}/", [*self._homes.built, self._homes.tree])
+        """Other interpreters that imported the tree; an environment that the stage made over the same one is none, nor
+        is that itself under a name that a test gave it, without packages of its own: the test judges what it does.
+        """
+        here = [*self._homes.built, self._homes.tree]
+        for (program, has_packages), (file, python) in seen.strangers.items():
+            is_of_a_test = bool(python.get("test")) and _is_below(program, here) and not has_packages
+            made_here = is_of_a_test or _is_below(f"{python.get('prefix')}/", here)
             if python.get("base") != self._homes.base or not made_here:
                 yield Elsewhere(what="interpreter", name=plain(program), file=plain(file))
 

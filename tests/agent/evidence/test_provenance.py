@@ -209,6 +209,27 @@ def test_interpreters(tmp_path: Path, origins: StageOrigins, prefix: str, base: 
     assert [where["what"] for where in found] == (["interpreter"] if other else [])
 
 
+@pytest.mark.parametrize(
+    ("more", "program", "other"),
+    [
+        ({"test": "test_a"}, "tmp/python-copied", False),
+        ({"test": "test_a"}, "elsewhere/python", True),
+        ({"test": "test_a", "base": "/usr/bin/python3.12"}, "tmp/python-copied", True),
+        ({"test": "test_a", "packages": "/usr/lib/python3/dist-packages/numpy/__init__.py"}, "tmp/python-copied", True),
+        ({"test": None}, "tmp/python-copied", True),
+        ({}, "tmp/python-copied", True),  # as earlier agents told of it
+    ],
+)
+def test_the_same_interpreter_under_a_name_that_a_test_gave_it(
+    tmp_path: Path, origins: StageOrigins, more: dict[str, Any], program: str, other: bool
+) -> None:
+    python = {"program": str(tmp_path / program), "prefix": "/usr", "base": "/usr/bin/python3.11", **more}
+    line = {"imported": str(tmp_path / "tree" / "tool.py"), "python": python}
+    clean = {**line, "python": {**python, "packages": None}}  # another process of the same, which says nothing of it
+    found = {where["what"] for where in origins.elsewhere(seen(line, clean))}
+    assert found == ({"interpreter"} if other else set())
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A project outside of any environment."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ..stage import FOLDER
+from ..stage import FOLDER, test_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _own_dict: Callable[[object], dict[str, Any]] = vars(type(sys))["__dict__"].__ge
 class Imports:
     """Notes each once: `{"module": NAME, "file": ..., "beside": ITS PROGRAM OR NOT}`, `{"mapped": ...}`,
     `{"tests": ...}`; and, where the interpreter is none of the environment's, `{"imported": FILE, "python": ...}` for
-    the first file of the tree that it imports.
+    the first file of the tree that it imports, and again if it has packages of its own.
 
     A module is looked at soon after it was imported, so that the import itself is left alone. Noted is what lies in
     none of the folders `home`, and what is called as something of the tree, of a package only its outermost part and
@@ -37,8 +37,12 @@ class Imports:
         self._notes = notes
         self._tree = config.one("tree") + os.sep
         self._names = frozenset(config.all("name"))
-        self._home = tuple(path + os.sep for path in (*config.all("home"), *_own_folders()))
+        self._given = tuple(path + os.sep for path in config.all("home"))
+        self._home = (*self._given, *(path + os.sep for path in _own_folders()))
         self._is_stranger = os.path.realpath(sys.prefix) not in config.all("prefix")
+        self._base = "".join(config.all("base"))
+        self._began_with = frozenset(sys.modules if self._is_stranger else ())
+        self._imported = ""
         self._folder = _current_folder()
         self._program = _program(self._folder)
         self._real: dict[str, str] = {}
@@ -75,6 +79,8 @@ class Imports:
         for path in mapped():
             if not path.startswith((*self._home, self._tree)):
                 self._note(mapped=path)
+        if self._imported:
+            self._note_stranger()
 
     def _look_inside(self, module: object, program: str | None) -> None:
         """Look at what a module of the tree, or the `program`, holds that came past the finders: functions, and modules
@@ -193,13 +199,33 @@ class Imports:
         return any(os.path.dirname(self._resolved(os.path.normpath(user))) == folder for user in users)
 
     def _note_imported(self, path: str) -> None:
-        if self._is_stranger:
-            self._is_stranger = False
-            base = getattr(sys, "_base_executable", None) or sys.executable
-            python = {"program": sys.executable, "prefix": os.path.realpath(sys.prefix), "base": os.path.realpath(base)}
-            self._notes.add(imported=path, python=python)
+        if self._is_stranger and not self._imported:
+            self._imported = path
+            self._note_stranger()
 
-    def _note(self, **fields: str | bool) -> None:
+    def _note_stranger(self) -> None:
+        base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+        python = {
+            "program": sys.executable,
+            "prefix": os.path.realpath(sys.prefix),
+            "base": self._base if _are_same(base, self._base) else base,
+            "test": test_around(),
+            "packages": next(self._packages_of_its_own(), None),
+        }
+        self._note(imported=self._imported, python=python)
+
+    def _packages_of_its_own(self) -> Iterator[str]:
+        """Files of those that it has imported from where neither the environment nor the stage has any; but not before
+        its program began, as an installer's hooks are.
+        """
+        for name, module in list(sys.modules.items()):
+            own = (_own_dict(module) if issubclass(type(module), type(sys)) else None) or {}
+            file = str(own.get("__file__"))
+            is_package = name not in self._began_with and any(site in file for site in _SITES)
+            if is_package and not file.startswith((*self._given, self._tree)):
+                yield file
+
+    def _note(self, **fields: str | bool | dict[str, str | None]) -> None:
         key = repr(fields)
         if key not in self._seen:
             self._seen.add(key)
@@ -215,6 +241,15 @@ class Imports:
             self._real[folder] = os.path.realpath(folder)
         found = os.path.join(self._real[folder], name)
         return os.path.realpath(found) if os.path.islink(found) else found
+
+
+def _are_same(program: str, other: str) -> bool:
+    """Whether one is the other, or a copy of it."""
+    try:
+        with open(program, "rb") as one, open(other, "rb") as two:
+            return program == other or one.read() == two.read()
+    except OSError:
+        return False
 
 
 def _came_from(value: object) -> str | None:
