@@ -225,7 +225,8 @@ def _checks(checks: Sequence[Check], found: Survey, suffix: str, where: list[str
 def _pytest(found: Survey) -> str:
     """`python -m pytest` imports a package of the top folder: if it is installed, without its compiled modules."""
     installed = found.extension and not found.source and found.packages and not _builds_in_place(found)
-    return "pytest, --import-mode=append" if installed else "python, -m, pytest"
+    mode = f", --import-mode={found.import_mode}" if found.import_mode else ""
+    return f"pytest{mode}" if installed else "python, -m, pytest"
 
 
 def _import(found: Survey, suffix: str, where: list[str]) -> Iterator[str]:

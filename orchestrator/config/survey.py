@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from packaging.utils import canonicalize_name
 
 from orchestrator.config import imports, other_tests, pytest_plugins
+from orchestrator.config.import_mode import import_mode
 from orchestrator.config.metadata import FILES, Metadata
 from orchestrator.config.programs import Check, check, runs
 from orchestrator.config.pytest_files import TESTS_FOLDER, is_called_tests, is_test_file, writes_tests
@@ -40,6 +41,7 @@ class Survey:
     """Paths are relative to the repository; `project` is the folder with the metadata, None without any. `needs` are
     requirements of the project and its tests, `guessed` those of them that only an import tells, `unread` such as are
     no plain ones, `unnamed` those of developers that no test names, `build_needs` those of setup.py, none without one;
+    `import_mode` is the one that pytest needs where compiled modules are only installed;
     `discovered` is the package (dotted, in a namespace) or module at the top that setuptools has to find by itself.
     `cuda_tests` are those of the `tests` files that mention CUDA or Triton, `skips` the reasons that tests give to be
     skipped, `functions` what they call of the project, `layers` its classes with a `forward`, `other_tests` a shell's
@@ -67,6 +69,7 @@ class Survey:
     unread: list[str] = field(default_factory=list)
     unnamed: list[str] = field(default_factory=list)
     build_needs: list[str] = field(default_factory=list)
+    import_mode: str = ""
     skips: list[str] = field(default_factory=list)
     functions: list[str] = field(default_factory=list)
     layers: set[str] = field(default_factory=set)
@@ -115,10 +118,12 @@ def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: s
     _look_at_python(root, own, found)
     found.tests = _where_tests_are(found, own, metadata)
     found.cuda_tests = [file for file in found.cuda_tests if _is_inside(file, found)]
+    inside_project = [str(PurePosixPath(file).relative_to(project or ".")) for file in own]
+    if "--import-mode" not in metadata.pytest:
+        found.import_mode = import_mode(inside_project, found.tests)
     found.benches = [
         bench for bench in found.benches if bench in found.cuda_benches or not _is_among_tests(bench, found)
     ]
-    inside_project = [str(PurePosixPath(file).relative_to(project or ".")) for file in own]
     if not found.tests:
         found.other_tests = other_tests.lines(root / (project or ""), inside_project)
     found.build_needs = metadata.build_needs

@@ -128,16 +128,31 @@ def test_settings_of_tools_are_no_project(tmp_path: Path, files: dict[str, str])
 @pytest.mark.parametrize(
     ("files", "run"),
     [
-        ({"fast/__init__.py": "", "tests/test_x.py": ""}, ["pytest", "--import-mode=append", "-q", "tests"]),
-        ({"lib/fast/__init__.py": "", "tests/test_x.py": ""}, ["python", "-m", "pytest", "-q", "tests"]),
+        (["fast/__init__.py", "tests/test_x.py"], ["pytest", "-q", "tests"]),
+        (["fast/__init__.py", "tests/a/conftest.py", "tests/a/test_x.py", "tests/b/conftest.py", "tests/b/test_y.py"],
+         ["pytest", "-q", "tests/a", "tests/b"]),
+        (["fast/__init__.py", "tests/__init__.py", "tests/test_x.py"],
+         ["pytest", "--import-mode=append", "-q", "tests"]),
+        (["fast/__init__.py", "conftest.py", "tests/test_x.py"], ["pytest", "--import-mode=append", "-q", "tests"]),
+        (["fast/__init__.py", "conftest.py", "tests/conftest.py", "tests/test_x.py"],
+         ["pytest", "--import-mode=importlib", "-q", "tests"]),
+        (["lib/fast/__init__.py", "tests/test_x.py"], ["python", "-m", "pytest", "-q", "tests"]),
     ],
-)
+)  # fmt: skip
 def test_a_package_at_the_top_does_not_hide_its_compiled_modules(
-    tmp_path: Path, files: dict[str, str], run: list[str]
+    tmp_path: Path, files: list[str], run: list[str]
 ) -> None:
     setup = "import setuptools as s\ns.setup(ext_modules=[s.Extension('fast._c', ['fast/c.c'])])\n"
-    _, runbook = written(tmp_path, {"setup.py": setup, "fast/c.c": "", **files})
+    _, runbook = written(tmp_path, {"setup.py": setup, "fast/c.c": "", **dict.fromkeys(files, "")})
     assert runbook.stages[0].run == run
+
+
+def test_an_import_mode_of_the_projects_own_is_left_alone(tmp_path: Path) -> None:
+    setup = "import setuptools as s\ns.setup(ext_modules=[s.Extension('fast._c', ['fast/c.c'])])\n"
+    files = dict.fromkeys(("fast/c.c", "fast/__init__.py", "tests/__init__.py", "tests/test_x.py"), "")
+    ini = "[pytest]\naddopts = --import-mode=importlib\n"
+    _, runbook = written(tmp_path, {"setup.py": setup, "pytest.ini": ini, **files})
+    assert runbook.stages[0].run == ["pytest", "-q", "tests"]
 
 
 def test_tests_inside_a_compiled_package_get_it_built_in_the_tree(tmp_path: Path) -> None:
@@ -364,7 +379,7 @@ def test_a_build_backend_of_the_repository_may_compile(tmp_path: Path) -> None:
     build = '[build-system]\nrequires = ["setuptools"]\nbackend-path = ["packaging"]\nbuild-backend = "own.hooks"\n'
     files = {"pyproject.toml": build, "fast/__init__.py": "", "fast/c.pyx": "", "tests/test_x.py": ""}
     _, runbook = written(tmp_path, files)
-    assert runbook.stages[0].run == ["pytest", "--import-mode=append", "-q", "tests"]
+    assert runbook.stages[0].run == ["pytest", "-q", "tests"]
 
 
 def test_modules_below_a_folder_of_tests_are_no_packages(tmp_path: Path) -> None:
