@@ -42,7 +42,8 @@ _OPTIONS = {
 }
 # Of each the usual one, and others that provide it too.
 _MARKS = {
-    "asyncio": ["pytest-asyncio"], "django_db": ["pytest-django"], "flaky": ["pytest-rerunfailures", "flaky"],
+    "asyncio": ["pytest-asyncio"], "benchmark": ["pytest-benchmark", "pytest-codspeed"],
+    "django_db": ["pytest-django"], "flaky": ["pytest-rerunfailures", "flaky"],
     "forked": ["pytest-forked"], "repeat": ["pytest-repeat"], "timeout": ["pytest-timeout"], "trio": ["pytest-trio"],
     "vcr": ["pytest-recording", "pytest-vcr"], "xdist_group": ["pytest-xdist"],
 }  # fmt: skip

@@ -144,7 +144,8 @@ def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: s
     names_all = known - _PAIRED - {canonicalize_name(found.name)}
     running = texts if names_all else imports.reached(texts, files, lambda path: text_of(root / path))
     imported = imports.distributions(running, files) - {path.stem for path in on_path} - metadata.extensions
-    imported |= pytest_plugins.of_tests(texts.values(), metadata.pytest_configuration(), known)
+    benches = [text_of(root / path) for path in found.benches if is_test_file(PurePosixPath(path))]
+    imported |= pytest_plugins.of_tests([*texts.values(), *benches], metadata.pytest_configuration(), known)
     found.guessed = sorted(name for name in imported if not _brought(name, known))
     found.needs = [*needs.plain.values(), *found.guessed]
     found.unread, found.unnamed = needs.unread, needs.unnamed

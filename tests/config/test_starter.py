@@ -375,6 +375,13 @@ def test_plugins_whose_marks_and_fixtures_the_tests_use(tmp_path: Path) -> None:
     assert "  # guessed by what tests import and use: pytest-asyncio; pytest-mock\n" in text
 
 
+def test_plugins_of_benches_that_pytest_runs(tmp_path: Path) -> None:
+    bench = "import pytest, time\npytestmark = pytest.mark.benchmark()\ndef test_it(): ..."
+    text, _ = written(tmp_path, {"tests/test_a.py": "def test_it(): ...", "bench/test_speed.py": bench})
+    assert "run: [python, -m, pytest, -q, bench/test_speed.py]" in text
+    assert "  # guessed by what tests import and use: pytest-benchmark\n" in text
+
+
 def test_a_build_backend_of_the_repository_may_compile(tmp_path: Path) -> None:
     build = '[build-system]\nrequires = ["setuptools"]\nbackend-path = ["packaging"]\nbuild-backend = "own.hooks"\n'
     files = {"pyproject.toml": build, "fast/__init__.py": "", "fast/c.pyx": "", "tests/test_x.py": ""}
