@@ -48,8 +48,9 @@ _MARKS = {
     "vcr": ["pytest-recording", "pytest-vcr"], "xdist_group": ["pytest-xdist"],
 }  # fmt: skip
 _FIXTURES = {
-    "benchmark": ["pytest-benchmark", "pytest-codspeed"], "httpserver": ["pytest-httpserver"],
-    "mocker": ["pytest-mock"], "requests_mock": ["requests-mock"], "snapshot": ["syrupy", "snapshottest"],
+    "benchmark": ["pytest-benchmark", "pytest-codspeed"], "httpbin": ["pytest-httpbin"],
+    "httpbin_secure": ["pytest-httpbin"], "httpserver": ["pytest-httpserver"], "mocker": ["pytest-mock"],
+    "requests_mock": ["requests-mock"], "snapshot": ["syrupy", "snapshottest"],
 }  # fmt: skip
 _MODULES = {"xdist": "pytest-xdist", "randomly": "pytest-randomly"}
 _OF_PYTEST = re.compile(r"no:.*|_pytest\..*|pytester.*|doctest|faulthandler|cacheprovider|junitxml|legacypath")

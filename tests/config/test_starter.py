@@ -366,13 +366,13 @@ def test_plugins_whose_marks_and_fixtures_the_tests_use(tmp_path: Path) -> None:
     test = "import pytest\n@pytest.mark.{}\ndef test_it({}): ..."
     files = {
         "tests/test_a.py": test.format("asyncio", "mocker, benchmark"),
-        "tests/test_b.py": test.format("timeout", "httpserver"),
+        "tests/test_b.py": test.format("timeout", "httpserver, httpbin_secure"),
         "tests/conftest.py": "import pytest\n@pytest.fixture\ndef httpserver(): ...",
         "pytest.ini": "[pytest]\nmarkers =\n  timeout: own\n",
         "requirements-test.txt": "pytest-codspeed",
     }
     text, _ = written(tmp_path, files)
-    assert "  # guessed by what tests import and use: pytest-asyncio; pytest-mock\n" in text
+    assert "  # guessed by what tests import and use: pytest-asyncio; pytest-httpbin; pytest-mock\n" in text
 
 
 def test_plugins_of_benches_that_pytest_runs(tmp_path: Path) -> None:
