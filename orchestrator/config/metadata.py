@@ -147,7 +147,8 @@ class Metadata:
 
     def requirements(self, is_named: Callable[[str], bool], *around: Metadata) -> Needs:
         """Those of the project and of its tests, and of pytest's configuration; of what everybody who works on it gets,
-        pytest's plugins and those whose names stand in the tests. So too of what lies around it.
+        pytest's plugins and those whose names stand in the tests, and of its extras the latter. So too of what lies
+        around it.
         """
         needs = self._read([*self._of_project(), *self._of_tests()])
         runners = test_runners.needs(self.folder, _table(self._data, "tool", "hatch", "envs"))
@@ -157,6 +158,9 @@ class Metadata:
                 needs.add(text)
             else:
                 needs.unnamed.append(text)
+        extras = self._read(f".[{name}]" for name in self._extras).plain
+        for text in (text for name, text in extras.items() if name in needs.plain or is_named(name)):
+            needs.add(text)
         for text in self._read(pytest_plugins.needs(self.pytest_configuration(), self._own_modules())).plain.values():
             needs.add(text)
         needs.unread += others.unread
@@ -224,13 +228,19 @@ class Metadata:
         return _table(self._data, "project") or _table(self._data, "tool", "poetry")
 
     @property
-    def _groups(self) -> Mapping[str, Any]:
-        """Extras and dependency groups, by name."""
+    def _extras(self) -> Mapping[str, Any]:
         extras = "options.extras_require"
         return {
             **_table(self._given, "extras_require"),
             **({key: lines_of(text) for key, text in self._setup[extras].items()} if extras in self._setup else {}),
             **_table(self._project, "optional-dependencies"),
+        }
+
+    @property
+    def _groups(self) -> Mapping[str, Any]:
+        """Extras and dependency groups, by name."""
+        return {
+            **self._extras,
             **poetry.groups(_table(self._data, "tool", "poetry")),
             **({"dev": given} if (given := _table(self._data, "tool", "uv").get("dev-dependencies")) else {}),
             **_table(self._data, "tool", "pdm", "dev-dependencies"),

@@ -73,6 +73,11 @@ inner = ["group-two", {include-group = "grouped"}]
 )
 
 
+def named(name: str) -> bool:
+    """By the tests: they speak of all but what makes documents."""
+    return name != "sphinx"
+
+
 @pytest.mark.parametrize(
     ("files", "plain"),
     [
@@ -122,7 +127,7 @@ setup(extras_require=extras)
 )
 def test_where_requirements_stand(tmp_path: Path, files: dict[str, str], plain: str) -> None:
     write_files(tmp_path / "r", files)
-    needs = Metadata(tmp_path / "r").requirements(lambda _: True)
+    needs = Metadata(tmp_path / "r").requirements(named)
     assert (list(needs.plain.values()), needs.unread) == (plain.split(" "), [])
 
 
@@ -146,7 +151,7 @@ def test_plugins_that_pytest_is_told_to_use(tmp_path: Path, configuration: str, 
 def test_what_is_on_no_index(tmp_path: Path) -> None:
     poetry = '[tool.poetry.group.dev.dependencies]\na = {git = "https://example.org/a"}\nb = {path = "../b"}\n'
     write_files(tmp_path, {"pyproject.toml": poetry, "requirements.txt": "-e git+https://example.org/c\n-e ."})
-    needs = Metadata(tmp_path).requirements(lambda _: True)
+    needs = Metadata(tmp_path).requirements(named)
     assert not needs.plain
     assert needs.unread == ["a @ https://example.org/a", "b @ ../b", "-e git+https://example.org/c"]
 
@@ -179,7 +184,7 @@ def test_where_pytest_is_configured(tmp_path: Path, files: dict[str, str]) -> No
 @pytest.mark.parametrize("text", ["a = " + " + ".join(["[]"] * 5000), "a = ['x']\n" + "a = a + a\n" * 60])
 def test_sums_without_end_say_little(tmp_path: Path, text: str) -> None:
     write_files(tmp_path, {"setup.py": f"{text}\nsetup(name='x', install_requires=a)\n"})
-    assert set(Metadata(tmp_path).requirements(lambda _: True).plain) <= {"x"}
+    assert set(Metadata(tmp_path).requirements(named).plain) <= {"x"}
 
 
 @pytest.mark.parametrize(
@@ -199,14 +204,14 @@ def test_odd_files_say_what_they_can(tmp_path: Path, files: dict[str, str], plai
     write_files(tmp_path, files)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert list(Metadata(tmp_path).requirements(lambda _: True).plain.values()) == plain
+        assert list(Metadata(tmp_path).requirements(named).plain.values()) == plain
 
 
 def test_includes_without_end_say_little(tmp_path: Path) -> None:
     chain = {f"r{number}.txt": f"-r r{number + 1}.txt\n" for number in range(1200)}
     write_files(tmp_path, {**chain, "requirements-dev.txt": "-r r0.txt\n-r loop/x.txt\na\n"})
     (tmp_path / "loop").symlink_to("loop")
-    assert list(Metadata(tmp_path).requirements(lambda _: True).plain) == ["a"]
+    assert list(Metadata(tmp_path).requirements(named).plain) == ["a"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
@@ -221,3 +226,17 @@ def test_of_what_does_not_end_the_beginning_is_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert len(text_of(tmp_path / "large")) == 1 << 20
     assert text_of(tmp_path / "pipe") == text_of(tmp_path / "none") == ""
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"pyproject.toml": PROJECT + "[project.optional-dependencies]\nfast = ['msgpack>=1']\nother = ['orjson']\n"},
+        {"setup.cfg": "[options.extras_require]\nfast = msgpack>=1\nother = orjson\n"},
+        {"setup.py": "setup(extras_require={'fast': ['msgpack>=1'], 'other': ['orjson']})\n"},
+    ],
+)
+def test_of_extras_those_that_the_tests_name(tmp_path: Path, files: dict[str, str]) -> None:
+    write_files(tmp_path, files)
+    needs = Metadata(tmp_path).requirements(lambda name: name == "msgpack")
+    assert [*needs.plain.values()] == ["msgpack>=1"] and not needs.unnamed
