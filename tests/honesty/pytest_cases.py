@@ -58,6 +58,16 @@ TESTS_A_PLUGIN = """
         pytester.runpytest("-q").assert_outcomes(failed=1)
         pytester.runpytest_subprocess("-q").assert_outcomes(failed=1)
 """
+# In which nothing of the session around it is to be seen.
+CLEARS = """
+    import os
+    from unittest import mock
+    pytest_plugins = ["pytester"]
+    def test_a(pytester):
+        pytester.makepyfile("import os\\ndef test_bare(): assert 'HOME' not in os.environ")
+        with mock.patch.dict(os.environ, {"X": "1"}, clear=True):
+            pytester.runpytest("-q").assert_outcomes(passed=1)
+"""
 REWRITES = """
     import pytest
     @pytest.hookimpl(hookwrapper=True)
@@ -264,6 +274,10 @@ HONEST = [
     ),
     truth(
         tests("tests_a_plugin", "passed", "", TESTS_A_PLUGIN), "a plugin's test runs a pytest that fails as it should"
+    ),
+    truth(
+        tests("tests_a_plugin_bare", "passed", "", CLEARS),
+        "a plugin's test runs a pytest while the environment's variables are cleared",
     ),
     truth(
         tests(

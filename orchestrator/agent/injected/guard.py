@@ -25,7 +25,7 @@ from .programs.dropped import Programs
 from .programs.idle import IdleTests
 from .programs.read_files import ReadFiles
 from .programs.substitutes import Substitutes
-from .stage import Config, Notes, moved_up, read_config, stack_signal, started_by, test_around
+from .stage import Config, Notes, known_test, moved_up, read_config, stack_signal, test_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Guard:
         self.config = config
         self.notes = Notes(config.one("report"))
         self.origin = Origin(self.notes)
-        started_by.extend(filter(None, [self.origin.test]))
+        known_test.extend(filter(None, [self.origin.test]))
         self._imports = Imports(config, self.notes)
         self._around = test_around()  # of a process that a test has started
         self._tests: list[str] = []  # that run in this process, each inside the one before

@@ -27,7 +27,7 @@ from .runners.reports import CALLED, CHECKS, NAME, RAISED, WHY, details_of, fail
 from .runners.why import why
 from .runners.written import NO_TESTS_IN, code_of, ignored, not_collected
 from .sabotage.attempt import Attempt, Stop, noticed_in, quickest
-from .stage import TEST_VARIABLE, encoded, test_around
+from .stage import TEST_VARIABLE, encoded, known_test, test_around
 
 if TYPE_CHECKING:
     from .guard import Guard
@@ -211,10 +211,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Wrapper:
     is_outermost = _guard.begin_test(id_)
     if is_outermost:
         os.environ[TEST_VARIABLE] = id_
+        known_test.append(id_)
     try:
         return (yield)
     finally:
         if is_outermost:
+            known_test.clear()
             _forget_variable()
         _guard.checks.end()
         _guard.note_test(id_)

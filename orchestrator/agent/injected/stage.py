@@ -170,10 +170,10 @@ def moved_up(fd: int) -> int:
     raise OSError("no number is left for another file")
 
 
-started_by: list[str] = []
-"""The test that has started this process, where its environment variables, which it was given anew, do not say so."""
+known_test: list[str] = []
+"""The test that has started this process, or that it is at: environment variables may be given anew, or cleared."""
 
 
 def test_around() -> str | None:
     """The test that this process, or one above it, is at."""
-    return os.environ.get(TEST_VARIABLE) or (started_by[0] if started_by else None)
+    return os.environ.get(TEST_VARIABLE) or (known_test[0] if known_test else None)
