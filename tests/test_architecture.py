@@ -80,6 +80,7 @@ FOREIGN = {
     "agent/injected/pytest_plugin.py": {"pytest"},
     "agent/injected/sabotage/attempt.py": {"pytest"},
     "agent/injected/runners/junit.py": {"pytest"},
+    "agent/injected/runners/items.py": {"pytest"},
     "agent/injected/runners/written.py": {"pytest"},
     "agent/injected/sabotage/spoil.py": {"numpy", "torch"},  # where a process has them
     "agent/env/triton_kernel.py": {"triton"},
