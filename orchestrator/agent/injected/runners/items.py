@@ -9,44 +9,46 @@ from __future__ import annotations
 import contextlib
 from functools import partial
 from pathlib import PurePath
-from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Dict, List, Sequence, Set, Tuple
 
 import pytest
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 _CLOSED = (ModuleType, pytest.Item, pytest.Collector, pytest.Config)
-_MOST = 10_000
+_OURS = "nsa_pod_"  # what the plugin keeps on items
+_MOST_PARTS = 1000
+_Content = Tuple[object, ...]
 
 
 class Names:
     """Of the items of one session: the node id, with a number for all but the first of the tests that share it."""
 
     def __init__(self) -> None:
-        self._of_id: Dict[str, List[pytest.Item]] = {}
+        self._first: Dict[str, pytest.Item] = {}
+        self._numbers: Dict[str, Dict[_Content, int]] = {}
 
     def of(self, item: pytest.Item) -> str:
-        tests = self._of_id.setdefault(item.nodeid, [])
-        number = next((n for n, test in enumerate(tests) if _are_one(test, item)), len(tests))
-        if number == len(tests):
-            tests.append(item)
-        return f"{item.nodeid} ({number + 1})" if number else item.nodeid
+        id_ = item.nodeid
+        first = self._first.setdefault(id_, item)
+        number = 1 if first is item else self._number(item, first)
+        return id_ if number == 1 else f"{id_} ({number})"
+
+    def _number(self, item: pytest.Item, first: pytest.Item) -> int:
+        with contextlib.suppress(Exception):  # items of plugins may be anything
+            numbers = self._numbers.get(item.nodeid) or {_content(_held(first)): 1}
+            self._numbers[item.nodeid] = numbers
+            return numbers.setdefault(_content(_held(item)), len(numbers) + 1)
+        return 1
 
 
-def _are_one(test: pytest.Item, item: pytest.Item) -> bool:
-    with contextlib.suppress(Exception):  # items of plugins may be anything
-        return test is item or not _differ(_held(test), _held(item))
-    return True
-
-
-def _held(item: pytest.Item) -> SimpleNamespace:
+def _held(item: pytest.Item) -> Dict[str, Any]:
     """What makes it the test that it is: a function with its parameters; of others, what not every item has."""
     if isinstance(item, pytest.Function):
-        params = getattr(getattr(item, "callspec", None), "params", None)
-        return SimpleNamespace(function=item.function, params=params)
+        return {"function": item.function, "params": getattr(getattr(item, "callspec", None), "params", None)}
     every = vars(_Plain.from_parent(item.parent or item.session, name=item.name))
-    own = {name: value for name, value in vars(item).items() if name not in every}
-    return SimpleNamespace(path=item.path, **own)
+    own = {name: value for name, value in vars(item).items() if name not in every and not name.startswith(_OURS)}
+    return {"path": item.path, "own": own}
 
 
 class _Plain(pytest.Item):
@@ -54,30 +56,30 @@ class _Plain(pytest.Item):
         """Never called."""
 
 
-def _differ(one: Any, other: Any) -> bool:
-    """Whether two values are seen to: in what both of them hold, however deep."""
-    pairs: List[Tuple[Any, Any]] = [(one, other)]  # grows
-    seen: Set[Tuple[int, int]] = set()
-    for left, right in pairs:
-        if left is right or (id(left), id(right)) in seen:
-            continue
-        seen.add((id(left), id(right)))
-        (itself, parts), (another, counterparts) = _look_into(left), _look_into(right)
-        if _kind(type(left)) != _kind(type(right)) or itself != another:
-            return True
-        if len(pairs) < _MOST:
-            pairs += [(parts[name], counterparts[name]) for name in parts if name in counterparts]
-    return False
+def _content(value: Any) -> _Content:
+    """What a value is and holds, however deep: the same of two that are not seen to differ."""
+    content: List[object] = []
+    seen: Set[int] = set()
+    pending = [value]  # grows
+    for each in pending:
+        itself, parts = _look_into(each)
+        content.append((_kind(type(each)), itself))
+        if id(each) not in seen and len(pending) < _MOST_PARTS:
+            seen.add(id(each))
+            pending += parts
+    return tuple(content)
 
 
-def _look_into(value: Any) -> Tuple[object, Dict[Any, Any]]:
+def _look_into(value: Any) -> Tuple[object, Sequence[Any]]:
     """What a value is by itself, and what it holds."""
     if type(value) in _PLAIN or isinstance(value, PurePath):
-        return repr(value), {}
+        return repr(value), ()
     if isinstance(value, CodeType):
-        return (value, value.co_filename), {}
+        return (value, value.co_filename), ()
     if isinstance(value, type):
-        return _kind(value), {}
+        return _kind(value), ()
+    if isinstance(value, _CLOSED):
+        return None, ()
     parts: Sequence[Any]
     if isinstance(value, FunctionType):
         parts = [value.__code__, value.__defaults__, value.__kwdefaults__, *map(_inside, value.__closure__ or ())]
@@ -85,13 +87,12 @@ def _look_into(value: Any) -> Tuple[object, Dict[Any, Any]]:
         parts = [value.__func__, value.__self__]
     elif isinstance(value, partial):
         parts = [value.func, value.args, value.keywords]
-    elif isinstance(value, dict):
-        parts = [*value.items()]
     elif isinstance(value, (list, tuple)):
         parts = value
     else:
-        return None, {} if isinstance(value, _CLOSED) else getattr(value, "__dict__", {})
-    return len(parts), dict(enumerate(parts))
+        held = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+        parts = [part for pair in held.items() for part in pair]
+    return len(parts), parts
 
 
 def _inside(cell: Any) -> Any:
