@@ -21,3 +21,11 @@ def test_a_test_is_done_when_it_is_torn_down_once() -> None:
     for at in range(0, len(lines), 7):
         count.see(lines[at : at + 7])
     assert count.told == {"done": 2, "collected": 3}
+
+
+def test_under_xdist_the_tests_are_known_before_the_workers_name_them() -> None:
+    count = PytestCount()
+    count.see(line("scheduled", ids=["a", "a"]))
+    assert count.told == {"done": 0, "collected": 2}
+    count.see(line("phase", id="a (2)", when="teardown") + line("selected", ids=["a", "a (2)"]))
+    assert count.told == {"done": 1, "collected": 2}
