@@ -91,7 +91,8 @@ class Result(_Model):
 
     `ended_early` says what ended the run before its stages were through, `resumed` how often it was gone on with after
     its agent had died, `plan_from` whether it is judged by the plan that was launched from here or by the pod's copy.
-    `causes` are those of more than one failure; `seconds` is the time from `started` to `ended`, which are the pod's.
+    `notes` are what the last passed run of its runbook had and it has not; `causes` are those of more than one failure;
+    `seconds` is the time from `started` to `ended`, which are the pod's.
     A command (`nsa-pod run`) and a comparison have no verdict.
     """
 
@@ -113,6 +114,7 @@ class Result(_Model):
     resumed: int = 0
     plan_from: PlanSource = "laptop"
     error: str | None = None
+    notes: list[str] = []
     causes: Annotated[list[CommonCause], _AS_THEY_ARE] = []
     started: str | None = None
     ended: str | None = None

@@ -16,9 +16,9 @@ from orchestrator.files import locked, sha256, write_atomically
 from orchestrator.plan.plan import environment_record, read_plan, to_json
 from orchestrator.report import markdown
 from orchestrator.report.run import document
-from orchestrator.results import PlanSource, Result, Seen, judge
+from orchestrator.results import PlanSource, Result, Seen, judge, since
 from orchestrator.shared.answers import RunState
-from orchestrator.shared.files import walk
+from orchestrator.shared.files import read_json, walk
 from orchestrator.shared.plan import Plan, has_no_verdict, plan_hash
 from orchestrator.shared.run_ids import order
 from orchestrator.shared.stage_record import File
@@ -123,7 +123,15 @@ class RunDirectory:
 
     def _judge(self, seen: Seen) -> Result:
         source: PlanSource = "laptop" if self._was_launched_here() else "pod"
-        return judge(self.path, seen, path=self.shown, plan_from=source)
+        result = judge(self.path, seen, path=self.shown, plan_from=source)
+        before = self._last_passed(result) if result.verdict else None
+        return result.model_copy(update={"notes": since.notes(result, self.path, before)}) if before else result
+
+    def _last_passed(self, result: Result) -> Path | None:
+        """Where the last run before it lies that it may be held against."""
+        artifacts = self.path.parent.parent.parent
+        older = (run.path for run in kept(artifacts, artifacts) if order(run.path.name) < order(self.path.name))
+        return next((path for path in older if since.is_base(read_json(path / "result.json"), result)), None)
 
     def _was_launched_here(self) -> bool:
         """Whether the plan that lies here is, to the last bit, the one that this laptop launched."""

@@ -17,7 +17,7 @@ from tests.support.project import local_pod, new_project
 
 KEPT = ROOT / "tests" / "data" / "format-1"
 # What the results of this version say more than those of the run's time.
-ADDED = {"causes", "started", "ended", "seconds"}
+ADDED = {"notes", "causes", "started", "ended", "seconds"}
 ADDED_TO_STAGES = {
     "executed", "used_cuda", "kills", "command", "env", "blocked_by", "failures", "causes", "skips", "raised",
     "stderr_tail", "stdout_tail", "unowed", "unowed_more", "doubts",

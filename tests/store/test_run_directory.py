@@ -1,4 +1,4 @@
-"""A run's directory, while others settle the same run."""
+"""A run's directory, while others settle the same run; and beside an earlier one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from orchestrator.pod.download import Downloader
-from orchestrator.results import Seen
+from orchestrator.results import Result, Seen
+from orchestrator.shared.files import describe
 from orchestrator.store.run_directory import RunDirectory
-from tests.support.run_files import ended_run
+from orchestrator.verdict.case import SESSIONS
+from tests.support.files import write_files
+from tests.support.run_files import ended_run, make_run, record, write_journal
 
 
 def settle_often(run: RunDirectory) -> str:
@@ -42,3 +45,61 @@ def test_followers_settle_one_after_the_other(tmp_path: Path) -> None:
         assert set(pool.map(settle_often, [run] * 3)) == {"passed"}
     files = json.loads((run.path / "manifest.json").read_bytes())["files"]
     assert [file["path"] for file in files] == ["artifacts/one.txt", "environment.json", "journal.jsonl", "plan.json"]
+
+
+AFTER = "the last passed run of this runbook on pod p (commit aaaaaaa)"
+
+
+def run_of(
+    folder: Path, commit: str, tests: list[str], asserts: list[str], stages: tuple[str, ...] = ("t",), least: int = 1
+) -> Result:
+    """A run whose stage `t` ran these tests, and reached these assertions."""
+    asked = json.dumps({"artifacts": [{"path": "t.txt", "from": "stdout"}], "tests": {"min_passed": least}})
+    others = {name: True for name in stages if name != "t"}
+    extra = f"  - {{name: t, run: [tool], expect: {asked}}}\n"
+    run, plan = make_run(folder, others, extra, commit=commit * 40, tree_hash=commit * 40)
+    lines: list[dict[str, object]] = [
+        {"event": "start"},
+        *({"event": event, "ids": tests} for event in ("collected", "selected")),
+    ]
+    for test in tests:
+        lines += ({"event": "phase", "id": test, "when": when, "outcome": "passed"} for when in ("call", "teardown"))
+    lines += [{"event": "assertions", "due": [], "reached": asserts}, {"event": "end", "status": 0}]
+    path = f"stages/t/{SESSIONS}/1.jsonl"
+    write_files(run.path, {path: "".join(f"{json.dumps(line)}\n" for line in lines)})
+    told = record(run, "t")
+    records = [record(run, name) for name in others]
+    write_journal(run, plan, [*records, {**told, "files": [*told["files"], describe(run.path, path)]}])
+    result = run.settle(Seen("ended"))
+    assert result.verdict == "passed", result.stages
+    assert all(note in (run.path / "report.md").read_text().replace("\\", "") for note in result.notes)
+    return result
+
+
+def test_what_the_last_passed_run_had_and_this_one_has_not_is_said(tmp_path: Path) -> None:
+    places = ["test_it.py:3", "test_it.py:4", "test_b.py:1"]
+    run_of(tmp_path, "a", ["a", "b", "c"], places, ("t", "more"), least=2)
+    assert run_of(tmp_path, "b", ["a", "d"], places[1:]).notes == [
+        f"{AFTER} had 1 stage that this one has not: more",
+        f"t was asked for something else in {AFTER}: tests",
+        f"t lacks 2 tests that passed in {AFTER}, and has 1 that were not in it: b, c",
+        f"fewer assertions of t ran than in {AFTER}: test_it.py (1, not 2)",
+    ]
+
+
+def test_nothing_is_said_of_a_run_that_has_all_that_the_last_one_had(tmp_path: Path) -> None:
+    first = run_of(tmp_path, "a", ["a"], ["test_it.py:3"])
+    assert run_of(tmp_path, "b", ["a", "b"], ["test_it.py:3", "test_it.py:9"], ("t", "more")).notes == []
+    assert first.notes == []
+
+
+def test_a_run_is_held_against_no_other_run_of_its_own_tree(tmp_path: Path) -> None:
+    run_of(tmp_path, "a", ["a", "b"], [])
+    without = run_of(tmp_path, "b", ["a"], []).notes
+    assert without and run_of(tmp_path, "b", ["a"], []).notes == without
+
+
+def test_an_earlier_run_that_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+    before = run_of(tmp_path, "a", ["a", "b"], [])
+    (tmp_path / before.path / "journal.jsonl").write_text("damaged")
+    assert run_of(tmp_path, "b", ["a"], []).notes == []

@@ -20,12 +20,17 @@ STAGE = "{name: %s, run: [tool], required: %s, expect: {artifacts: [{path: %s.tx
 
 
 def make_run(
-    tmp_path: Path, stages: dict[str, bool], extra: str = "", sm: int | None = None
+    tmp_path: Path,
+    stages: dict[str, bool],
+    extra: str = "",
+    sm: int | None = None,
+    commit: str = "c" * 40,
+    tree_hash: str = "7" * 40,
 ) -> tuple[RunDirectory, Plan]:
     lines = "".join(f"  - {STAGE % (name, str(required).lower(), name)}\n" for name, required in stages.items())
     runbook = loads(f"name: r\nstages:\n{lines}{extra}", "r.yaml", Runbook)
     origin = RunbookOrigin(name="r", source="file", path="r.yaml", sha256="0" * 64, committed=False)
-    tree = Tree("c" * 40, b"", "7" * 40, [], False, frozenset())
+    tree = Tree(commit, b"", tree_hash, [], False, frozenset())
     pod = Pod(name="p", transport="local", cost_per_hour=2.0)
     environment = Environment(kind="system", packages={"torch": "2.8.0"})
     facts = Machine(hostname="h<b>", cpu_model="c|d")

@@ -127,7 +127,7 @@ def _notes(result: Result) -> Section | None:
             told.setdefault(note, []).append(stage.name)
     lines = [f"{', '.join(names)}: {note}" for note, names in told.items()]
     refused = (f"refused from the pod: {sentence}" for sentence in result.refused)
-    return section("Notes", bullets([*lines, *_untried(result.stages), *refused]))
+    return section("Notes", bullets([*result.notes, *lines, *_untried(result.stages), *refused]))
 
 
 def _untried(stages: Sequence[StageResult]) -> Iterator[str]:
