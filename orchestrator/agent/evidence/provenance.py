@@ -48,6 +48,7 @@ _PROGRAM_FOLDERS = ("bin", "sbin", "libexec", "etc")  # profile.d, where what is
 _MOST = 1000
 _MOST_PACKED = 64 << 20
 _UNREADABLE = (".pyc", ".whl", ".zip", ".egg", ".pyz")
+_COMPILED_FROM = (".c", ".cc", ".cpp", ".cxx", ".cu", ".pyx", ".rs", ".f90")
 _WRITTEN_BY_BUILDS = ("_version.py", "version.py", "__version__.py", "__about__.py")  # versioneer's, above all
 
 
@@ -89,8 +90,8 @@ class Homes:
     built itself, `layer` what was installed for it from this very tree, and nothing else, whose packages lie
     in `installed`; `prefixes` are those of the
     environment's interpreters over `base`, `others` have its packages and programs; `libraries` are folders of shared
-    objects, `blobs` the hashes of the commit's files, `sources` of its Python files, by their names and then paths;
-    the links in `leaves` lead out of the tree.
+    objects, `blobs` the hashes of the commit's files, `sources` of its Python files, by their names and then paths,
+    `compiled` of its shared objects, if it has what is compiled to such; the links in `leaves` lead out of the tree.
     """
 
     tree: str
@@ -104,6 +105,7 @@ class Homes:
     libraries: Sequence[str] = ()
     blobs: FrozenSet[str] = frozenset()
     sources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    compiled: FrozenSet[str] = frozenset()
     leaves: Sequence[str] = ()
 
 
@@ -128,6 +130,7 @@ class Origins:
             others=_both_ways([*own, str(places.injected), *interpreter.sites, *interpreter.editables]),
             blobs=frozenset(digest for _, digest in manifest.values() if digest),
             sources=_sources(manifest),
+            compiled=compiled_in(manifest),
         )
         self._links = [str(places.tree / path) for path, (mode, _) in manifest.items() if mode == LINK]
 
@@ -228,6 +231,13 @@ class StageOrigins:
             others = [c.name for c, of in found if not any(_says_the_same(c, Path(homes.tree, path)) for path in of)]
             if others:
                 yield f"{plain(name)} was installed with other code than the commit's: {listing(sorted(others))}"
+
+    def prebuilt(self, seen: Seen) -> Iterator[str]:
+        """A doubt on each shared object that ran and that the commit holds, beside sources that it may not be of."""
+        for file in (file for file in seen.mapped if _is_below(file, [self._homes.tree])):
+            if entry_of(file)[1] in self._homes.compiled:
+                path = plain(os.path.relpath(file, self._homes.tree))
+                yield f"it ran {path} as the commit holds it compiled: whether of its sources, nobody knows"
 
     def _is_foreign_file(self, file: str) -> bool:
         return not (self._is_at_home(file) or _is_below(file, _LIBRARY_FOLDERS) or _is_installed_program(file))
@@ -432,6 +442,13 @@ def _sources(manifest: Manifest) -> Dict[str, Dict[str, str]]:
         if path.endswith(".py"):
             found.setdefault(os.path.basename(path), {})[path] = digest
     return found
+
+
+def compiled_in(manifest: Manifest) -> FrozenSet[str]:
+    """The hashes of a commit's shared objects, if it also has what is compiled to such."""
+    if not any(path.endswith(_COMPILED_FROM) for path in manifest):
+        return frozenset()
+    return frozenset(digest for path, (_, digest) in manifest.items() if digest and ".so" in os.path.basename(path))
 
 
 def _is_installed_from_tree(file: str, homes: Homes) -> bool:

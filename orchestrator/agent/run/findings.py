@@ -73,6 +73,7 @@ class Findings:
             *unread,
             *pointers,
             *origins.altered(seen.origins),
+            *origins.prebuilt(seen.origins),
             *self._files_from_elsewhere(origins, seen, lost),
         ]
         self._note_tree()

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.agent.env import editable
 from orchestrator.agent.env.fingerprint import system_fingerprint
-from orchestrator.agent.evidence.provenance import Homes, Seen, StageOrigins
+from orchestrator.agent.evidence.provenance import Homes, Seen, StageOrigins, compiled_in
 from orchestrator.agent.evidence.provided import Provided
 from orchestrator.shared.tree import entry_of
 from tests.support.files import write_files
@@ -349,3 +349,26 @@ def test_what_a_build_has_made_of_a_module_is_told(
     said = "widget was installed with other code than the commit's: core.py"
     assert list(layered.altered(found)) == ([said] if says else [])
     assert not layered.foreign_modules(found)
+
+
+@pytest.mark.parametrize(
+    ("ran", "beside", "says"),
+    [
+        ("k.so", ["csrc/k.cu"], True),
+        ("k.cpython-311-x86_64-linux-gnu.so", ["k.c"], True),
+        ("k.so", [], False),  # of sources that are elsewhere
+        ("built.so", ["k.c"], False),  # by the run
+    ],
+)
+def test_what_the_commit_holds_compiled_is_told(
+    tree: Path, origins: StageOrigins, ran: str, beside: list[str], says: bool
+) -> None:
+    for name in ("built.so", ran):
+        (tree / name).write_text(name)
+    digest = entry_of(tree / ran)[1] if ran != "built.so" else "0" * 40
+    manifest = dict.fromkeys((ran, *beside), ("100644", digest))
+    compiled = StageOrigins(Provided.by_tree(tree), replace(origins._homes, compiled=compiled_in(manifest)))
+    said = f"it ran {ran} as the commit holds it compiled: whether of its sources, nobody knows"
+    found = seen({"mapped": str(tree / ran)})
+    assert list(compiled.prebuilt(found)) == ([said] if says else [])
+    assert not compiled.elsewhere(found)

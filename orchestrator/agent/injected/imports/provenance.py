@@ -77,7 +77,7 @@ class Imports:
         if self._program:
             self._look_at_file("__main__", self._program)
         for path in mapped():
-            if not path.startswith((*self._home, self._tree)):
+            if not path.startswith(self._home):
                 self._note(mapped=path)
         if self._imported:
             self._note_stranger()
