@@ -253,7 +253,10 @@ HONEST = [
           "an inner function that a decorator takes, as those of click and Flask do"),
     _collected("reassigned", "def twice(f):\n    def g(): f(); f()\n    return g\n"
           "def test_k(): assert len('a')\ntest_k = twice(test_k)\n", "a test that is wrapped by hand"),
-    _collected("named_like_a_test", "def run_test(x): assert x\ndef test_k(): run_test(1)\ndef setup_test(): pass\n",
+    _collected("named_like_a_test", "import pytest\ndef run_test(x): assert x\ndef test_k(): run_test(1)\n"
+               "def setup_test(): pass\n"
+               "def get_test_size(): return 3\n@pytest.fixture\ndef _test_data(): assert 1\n"
+               "@pytest.mark.parametrize('n', [1, 2])\ndef test_l(n, _test_data): assert n\n",
           "helpers whose names are like those of tests"),
     _collected("step_overridden",
           "from base import Base\nclass TestK(Base):\n    def _test_step(self): assert len('a')\n",
@@ -440,6 +443,11 @@ LIES = [
     _unwritten("misspelt", "def tset_k(): assert 1 == 2\n", "`tset_`", "named_like_a_test"),
     _unwritten("suffixed", "def kernel_test(): assert 1 == 2\n", "a test whose name ends with test",
                "named_like_a_test"),
+    _unwritten("switched_off", "def off_test_k(): assert 1 == 2\n", "a test with a word before its name",
+               "named_like_a_test"),
+    _unwritten("switched_off_with_marks",
+               "import pytest\n@pytest.mark.parametrize('n', [1, 2])\ndef _test_k(n): assert n == 3\n",
+               "a parametrized test with a _ before its name", "named_like_a_test"),
     _unwritten("misspelt_method",
                "class TestK:\n    def tets_k(self): assert 1 == 2\n    def test_l(self): assert len('a')\n",
                "`tets_`, in a class", "mixin"),

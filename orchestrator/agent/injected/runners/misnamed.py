@@ -14,9 +14,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Collection, Container
 
-# `tset_x`, `Test_x`, `x_test`, `check_x`: a test by what stands in it, if nothing else names it.
+# `tset_x`, `Test_x`, `x_test`, `off_test_x`, `check_x`: a test by what stands in it, if nothing else names it.
 _NEARLY_TEST = re.compile(
-    r"(tset|tets|tst|tes|etst|tesst|testt|Test|TEST|_+test)s?_\w+|(check|verify|validate)_\w+|(?!(set_?up|tear_?down|run|main|make|before|after)_)\w+_test"
+    r"(tset|tets|tst|tes|etst|tesst|testt|Test|TEST|_+test)s?_\w+|(check|verify|validate)_\w+|(?!(set_?up|tear_?down|run|main|make|before|after)_)\w+_test(_\w+)?"
 )
 # Without blanks between their words, in small letters.
 _NEARLY_HOOK = re.compile(r"(async)?(setup|teardown)((class|method)(e?s)?)?|(tearup|setdown)")

@@ -342,7 +342,9 @@ class _Reader:
                 yield _Written((*path, node.name, inner.name), first_line(inner), arms)
 
     def _is_misspelt(self, node: Any) -> bool:
-        return is_nearly_test(node.name) and self._is_bare(node)
+        if not is_nearly_test(node.name) or any(map(_makes_another, node.decorator_list)):
+            return False
+        return _only_marked(node) and not self._is_named(node.name)
 
     def _is_bare(self, node: Any) -> bool:
         """Whether nothing decorates it, and nothing in the file names it, or all names at once."""
