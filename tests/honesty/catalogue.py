@@ -99,8 +99,8 @@ What is written is believed where it is bad; where it is good, it is no more tha
 
 - that old times were made up (a doubt: times that are all 0 or below, or all the same);
 - that a count under `failed` is not 0, or that one row of many has failed;
-- that a text speaks of a mismatch (a doubt: a last line that does; a difference above its limit of which a program
-  only speaks).
+- that a text speaks of a mismatch (a doubt: a last line that does; a difference above its limit of which a program or a
+  test only speaks).
 
 ## What nobody is told of
 
@@ -112,6 +112,12 @@ What is written is believed where it is bad; where it is good, it is no more tha
   of Python's own, another size than it says, a call that raises, or the best of many. A doubt: where nothing is done
   between two reads of the clock but to sleep, to name a function, to call one that only returns another, or to ask a
   cache.
+- A test that was made weaker than it was in an earlier commit, and still checks something: a looser tolerance, one
+  block instead of several, another seed, a mean in the place of the largest difference. The report's notes tell of
+  tests that are not there any more, and of files in which fewer assertions ran, since the last passed run; a doubt:
+  a difference above its limit, or an `allclose` that came out false, of which a test only speaks.
+- A kernel that a fixture's variable (`KERN_EAGER=1`) has the code pass by, where no `routes` and no launches are owed.
+- Tests outside of the folders that a project itself names (`testpaths`), where the command names none.
 - Tests that compare what stands in a file of the commit, or what they have calculated themselves: that no code of the
   commit ran is right for many a stage.
 - A bench that has read a few figures from the commit beside others (a doubt, where it has no other).

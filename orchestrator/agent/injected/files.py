@@ -8,3 +8,10 @@ def read(file: str) -> bytes:
             return f.read()
     except OSError:
         return b""
+
+
+def may_hold_limits(source: bytes) -> bool:
+    """Whether the size of a difference may be held to a limit in it: few files need be read for that."""
+    return any(size in source for size in (b"abs(", b"norm(")) and any(
+        order in source for order in (b" < ", b" > ", b" <= ", b" >= ")
+    )

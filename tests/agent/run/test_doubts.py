@@ -118,6 +118,11 @@ FILES = {
     "expects.py": "from contextlib import suppress\nwith suppress(KeyError): print({}[1])\nprint(1)\n",
     "repeated/test_it.py": "import pytest\n@pytest.mark.parametrize('kind', ['a', 'b'])\n"
     "def test_a(kind): assert len('a') == 1\n",
+    "tells/test_it.py": "def allclose(a, b): return a == b\ndef test_a():\n    if not allclose(1, 2): print('no')\n"
+    "    assert len('a') == 1\ndef test_b():\n    err = abs(3.5 - 1)\n    print('OK' if err < 1e-3 else 'WARN')\n"
+    "    assert len('b') == 1\n",
+    "asserts_too/test_it.py": "def equal(a, b): return a == b\ndef test_a():\n    print('bitwise:', equal(1, 2))\n"
+    "    err = abs(3.5 - 1)\n    print('OK' if err < 1e-3 else 'WARN')\n    assert err < 3\n",
     "passes_over.py": f"{PARSES}args, _ = p.parse_known_args()\nprint(args.n)\n",
     "is_given_argv.py": f"{PARSES}import sys\nprint(sys.argv)\nargs, _ = p.parse_known_args(sys.argv[1:])\nprint(1)\n",
     "looks_itself.py": f"{PARSES}import sys\nargs, _ = p.parse_known_args()\n"
@@ -253,6 +258,14 @@ STAGES = [
         stage("repeated", "-m", "pytest", "repeated", expect={"tests": {"min_passed": 2}}),
         ["2 cases of repeated/test_it.py::test_a are 1: it does not use its parameter kind"],
     ),
+    (
+        stage("tells", "-m", "pytest", "tells", expect={"tests": {"min_passed": 2}}),
+        [
+            "a comparison came out false, and nothing asserts it (tells/test_it.py:3)",
+            "a difference exceeded its limit, and nothing depends on it (tells/test_it.py:7)",
+        ],
+    ),
+    (stage("asserts_too", "-m", "pytest", "asserts_too", expect={"tests": {"min_passed": 1}}), []),
     *(
         (
             stage(name, "-m", "pytest", name, expect={"tests": {"min_passed": 2}}),
@@ -367,7 +380,7 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 43 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 45 doubts (eager: torch.compile compiled nothing"
         in outcome.json["summary"]
     )
 

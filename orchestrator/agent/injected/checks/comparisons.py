@@ -31,6 +31,7 @@ _INFINITE = float("inf")
 _MOST_ELEMENTS = 1 << 22
 _BEYOND_DATA = 1e18  # of a difference of numbers: hardly meant for seconds, sizes or counts
 _WITHOUT_LIMIT = "the tolerance is infinite"
+EXCEEDED = "a difference exceeded its limit, and nothing depends on it"
 
 
 class Comparisons:
@@ -265,3 +266,19 @@ def _first(tensor: Any) -> Any:
 
 def _flat(tensor: Any) -> Any:
     return (tensor.detach() if hasattr(tensor, "detach") else tensor).reshape(-1)
+
+
+def is_false(value: Any) -> bool:
+    """Whether a comparison came out false: what only has a comparison's name returns anything."""
+    try:
+        return not value.all() if hasattr(type(value), "all") else value is False
+    except Exception:
+        return False
+
+
+def exceeds(value: Any, bad: bool) -> bool:
+    """Whether what a difference was compared with its limit for came to what is `bad`; one of several is nothing, as in
+    a mask.
+    """
+    is_one = isinstance(value, bool) or getattr(value, "shape", None) in ((), (1,))
+    return is_one and is_false(value) is not bad

@@ -46,7 +46,7 @@ class Record:
         self.no_checks: set[str] = set()  # the keys of such
         self.called: dict[Spec, str | None] = {}  # functions of the tree that were called, with what stood for them
         self.dropped: list[str] = []  # comparisons that came out false, and were not asserted
-        self.told: list[str] = []  # the same, of which something was said
+        self.told: dict[str, bool] = {}  # the same, of which something was said; whether each is exact
         self.entered: set[str] = set()  # marks in what `all` and `any` go through
         self.swallowed: dict[str, str] = {}
         self.pending: list[Pending] = []
@@ -97,7 +97,7 @@ class Checks:
         self.facts = self.marking.facts
         self.due = Due(self.tree)
         self._owed: dict[int, tuple[CodeType, list[str]]] = {}  # by ids, as in `Facts`
-        self._unknown: set[str] = set()  # files
+        self._doubts: set[str] = set()
         self._traced: set[str] = set()  # keys of assertions that a compiler has seen
         self.looked_at: set[int] = set()  # processes whose ends someone asked for
         self.failing: Callable[[FrameType], None] = lambda frame: None  # an assertion fails in it, outside of sessions
@@ -139,7 +139,8 @@ class Checks:
         few are asked.
         """
         if not self.facts[code.co_filename].is_known:
-            self._tell_unknown(code.co_filename)
+            file = code.co_filename[len(self.tree) :]
+            self.doubt(f"whether the assertions of {file} ran is not seen, for it imports numba")
             return {}
         found, now = self._idle(code, around), self.now
         found["ran"] = max(int(sum(now.counts.values())) - len(now.vacuous), 0)
@@ -154,7 +155,10 @@ class Checks:
         record = self.now
         if self._ran_none(record, code, around):
             return {"idle": True, "why": record.none} if record.none else {"idle": True}
-        dropped = record.dropped or ([] if any(record.counts.values()) else record.told)
+        checks = any(record.counts.values())
+        for sentence in (said for said, is_exact in record.told.items() if checks and not is_exact):
+            self.doubt(sentence)
+        dropped = record.dropped or ([] if checks else [*record.told])
         return {"idle": True, "dropped": dropped[0]} if dropped else {}
 
     def _ran_none(self, record: Record, code: CodeType, around: Callable[[], tuple[Any, type | None]]) -> bool:
@@ -181,12 +185,11 @@ class Checks:
                 lines = [c.co_firstlineno for c in meant if c is not None and c.co_filename == code.co_filename]
                 yield from self.facts[code.co_filename].owed_by_namesakes(name, lines)
 
-    def _tell_unknown(self, path: str) -> None:
-        """Tell once of a file of tests of which nobody sees what they check."""
-        if path not in self._unknown:
-            self._unknown.add(path)
-            file = path[len(self.tree) :]
-            self.notes.add(doubt=f"whether the assertions of {file} ran is not seen, for it imports numba")
+    def doubt(self, sentence: str) -> None:
+        """Tell once of what only a person can judge."""
+        if sentence not in self._doubts:
+            self._doubts.add(sentence)
+            self.notes.add(doubt=sentence)
 
     def note_due(self, code: CodeType, *, passed: bool) -> None:
         """Add the assertions of the test whose own code is `code` to those of tests that passed, and what ran."""

@@ -7,7 +7,7 @@ from sys import _getframe, exc_info  # bound here: a test may replace them while
 
 from ..frames import assertion_in, drops_result
 from ..hooks import as_named
-from .comparisons import size_of, why_far, why_loose, why_vacuous, why_wide
+from .comparisons import EXCEEDED, exceeds, size_of, why_far, why_loose, why_vacuous, why_wide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,10 +128,16 @@ class Seen(type):
         if left is not right and not cls.checks.compares_kinds(left, right, operator):
             cls.dropped(value, place)
 
-    def told(cls, value: Any, place: str, expected: bool) -> Any:
+    def told(cls, value: Any, place: str, expected: bool, is_exact: bool) -> Any:
         """A comparison of which the test makes no more than words."""
         if _is_falsy(value) is expected:
-            cls.checks.now.told.append(cls.checks.said(_NOT_ASSERTED, place))
+            cls.checks.now.told[cls.checks.said(_NOT_ASSERTED, place)] = is_exact
+        return value
+
+    def exceeds(cls, value: Any, bad: bool, place: str) -> Any:
+        """A difference that is held to a limit, of which the test makes no more than words."""
+        if exceeds(value, bad):
+            cls.checks.doubt(cls.checks.said(EXCEEDED, place))
         return value
 
     def made(cls, value: Any, place: str) -> None:

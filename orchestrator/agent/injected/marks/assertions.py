@@ -10,6 +10,7 @@ import ast
 from functools import partial
 from itertools import islice
 
+from ..files import may_hold_limits
 from ..source import statements
 from ..source.syntax import (
     BLOCKS,
@@ -93,6 +94,10 @@ def mark(
     facts.is_known = b"numba" not in source or not imports(module, "numba")
     if facts.is_known:
         _name_calls(module)
+        if may_hold_limits(source):
+            from .limits import mark_limits
+
+            mark_limits(module, path)
         _Marker(facts, names).statements(module)
         for node in walked(module) if tell_failures else ():
             if isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant):

@@ -143,8 +143,14 @@ def with_told(node: ast.expr, place: ast.Constant) -> ast.expr:
     """An equality, with one that looks at what came out of it; anything else as it is."""
     if not statements.is_equality(node):
         return node
-    at = ast.copy_location(ast.Expr(node), node)
-    return call_seen(at, "told", node, place, constant(not statements.says_differ(node))).value
+    inner = node.operand if isinstance(node, ast.UnaryOp) else node
+    is_exact = called(inner) in statements.EXACT or isinstance(inner, ast.Compare)
+    return seen_by(node, "told", place, constant(not statements.says_differ(node)), constant(is_exact))
+
+
+def seen_by(node: ast.expr, method: str, *more: ast.expr) -> ast.expr:
+    """What gives back what the expression comes to."""
+    return call_seen(ast.copy_location(ast.Expr(node), node), method, node, *more).value
 
 
 def swallow_mark(at: ast.stmt, key: str, keeps_it: bool, answers: bool) -> ast.stmt:

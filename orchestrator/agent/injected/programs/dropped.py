@@ -13,7 +13,8 @@ import builtins
 import os
 import sys
 
-from ..files import read
+from ..checks.comparisons import EXCEEDED, exceeds, is_false
+from ..files import may_hold_limits, read
 from ..frames import assertion_in, is_of, raised_at
 from ..hooks import compile_by, tell, watch
 from ..processes.inner import CHECKING
@@ -33,7 +34,6 @@ _SUSPICIOUS = (b"standalone_mode", b"allclose(", b"gradcheck(", b"equal(", b"ass
 _ASSERTING = (b"assert ", b"assert(")
 _CATCHING = (b"except:", b"except Exception", b"except*", b"AssertionError", b"BaseException", b"with ")
 _CAUGHT = "an AssertionError was caught, and nothing depends on it"
-_SIZES = (b"abs(", b"norm(")
 _CODES = (b"-", *(b"%d" % digit for digit in range(1, 10)))
 
 
@@ -119,23 +119,20 @@ class Programs:
 
     def compares(self, value: Any, name: str, file: str, line: int) -> Any:
         """A comparison on which nothing depends."""
-        if _is_false(value):
+        if is_false(value):
             self._inner.note(name, 1, file, line, call=True)
         return value
 
     def may_compare(self, value: Any, name: str, file: str, line: int) -> Any:
         """The same, where it is as likely that it is meant to be false, or to take time."""
-        if _is_false(value):
+        if is_false(value):
             self._doubt(f"{name} came out false, and nothing depends on it", file, line)
         return value
 
     def exceeds(self, value: Any, bad: bool, file: str, line: int) -> Any:
-        """A difference that is held to a limit, of which no more than words are made. One of several is nothing, as in
-        a mask.
-        """
-        is_one = isinstance(value, bool) or getattr(value, "shape", None) in ((), (1,))
-        if is_one and _is_false(value) is not bad:
-            self._doubt("a difference exceeded its limit, and nothing depends on it", file, line)
+        """A difference that is held to a limit, of which no more than words are made."""
+        if exceeds(value, bad):
+            self._doubt(EXCEEDED, file, line)
         return value
 
     def leaves(self, file: str, line: int) -> None:
@@ -196,14 +193,6 @@ class Programs:
             self._notes.add(doubt=doubt)
 
 
-def _is_false(value: Any) -> bool:
-    """Whether a comparison came out false: what only has a comparison's name returns anything."""
-    try:
-        return not value.all() if hasattr(type(value), "all") else value is False
-    except Exception:
-        return False
-
-
 def _leave_importer_out(frame: object, kind: type, error: BaseException, traceback: TracebackType | None) -> None:
     """Of what Python is about to print: its own frames, by which it runs the program of an importer."""
     while traceback is not None and is_of(traceback.tb_frame, "runpy"):
@@ -245,7 +234,7 @@ def _may_drop(source: bytes) -> bool:
         return True
     if any(word in source for word in _CATCHING) and any(word in source for word in _ASSERTING):
         return True
-    if any(word in source for word in _SIZES) and any(order in source for order in (b" < ", b" > ", b" <= ", b" >= ")):
+    if may_hold_limits(source):
         return True
     if b"assert" in source and any(word in source for word in (b"return", b"exit", b"SystemExit")):
         return True

@@ -5,25 +5,20 @@ from __future__ import annotations
 import ast  # this module is imported where a program is read
 import warnings
 
-from ..source.statements import COMPARES, compares, expects, is_check, makes_exception, raises
+from ..source.limits import held_to_limits, meant_to_fail, only_told
+from ..source.statements import COMPARES, EXACT, compares, expects, is_check, makes_exception, raises
 from ..source.syntax import LOOPS, TRIES, called, ids_in, imports, name_of, parsed, within
 from ..source.uses import Program
 from .left_early import left_early
-from .limits import held_to_limits, looked_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
-    from typing import Any, Dict, Iterable, Iterator, Sequence, Tuple
+    from typing import Any, Iterable, Iterator, Sequence
 
     from .left_early import Leave
 
-    Limits = Dict[int, Tuple[ast.expr, bool]]
-
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _FAILING = frozenset(("AssertionError", "Exception", "BaseException", "ExceptionGroup", "BaseExceptionGroup"))
-_EXACT = ("equal", "equals", "array_equal", "array_equiv", "isclose")
-"""That two things are equal to the last bit, and which elements are near, may be all that a program wants to say."""
 
 
 def program_of(path: str, source: bytes) -> ast.Module | None:
@@ -58,9 +53,9 @@ class _Marker(ast.NodeTransformer):
         self._managed = set(map(id, _may_swallow(nodes)))
         branches = (node.body for node in nodes if isinstance(node, (ast.If, ast.ExceptHandler)))
         ends = (s.value for body in branches for s in body if isinstance(s, ast.Expr) and _names_exit(s.value))
-        meant = set(map(id, (*_in_sweeps(nodes), *_that_end_loops(nodes), *_in_lambdas(nodes))))
-        compared = [n for n in nodes if compares(n) and called(n) not in _EXACT and id(n) not in meant]
-        limits = {id(n): (n, bad) for n, bad in held_to_limits(nodes) if id(n) not in meant}
+        meant = set(map(id, meant_to_fail(nodes)))
+        compared = [n for n in nodes if compares(n) and called(n) not in EXACT and id(n) not in meant]
+        limits = {node: bad for node, bad in held_to_limits(nodes) if id(node) not in meant}
         self._ends = set(map(id, ends))
         self._codes = set(map(id, _dropped_codes(module)))
         handlers = list(_catching(nodes))
@@ -70,12 +65,12 @@ class _Marker(ast.NodeTransformer):
         if compared or handlers or limits or _may_leave(nodes):
             program = Program(module, nodes, is_main=True)
             leaves = list(left_early(module, program))
-            limits = dict(_only_told(program, limits))
-            dropped = list(_by_words(program, compared))
+            limits = dict(only_told(program, limits))
+            dropped = [node for node in compared if program.only_says(node)]
             told = [node for node in dropped if called(node) in COMPARES and program.is_told(node)]
             handlers = [handler for handler in handlers if not program.reacts(handler.body, set())]
         self._leaves = leaves
-        self._limits = {key: bad for key, (_, bad) in limits.items()}
+        self._limits = {id(node): bad for node, bad in limits.items()}
         self._dropped = set(map(id, dropped))
         self._handlers = set(map(id, handlers))
         self._doubtful = set(map(id, (*_negated(nodes), *_repeated(nodes), *told)))
@@ -169,27 +164,11 @@ class _Marker(ast.NodeTransformer):
         return node
 
 
-def _only_told(program: Program, limits: Limits) -> Iterator[tuple[int, tuple[ast.expr, bool]]]:
-    """Limits of which the program makes no more than words, and that it does not also test, wider or narrower."""
-    told = set(map(id, _by_words(program, (node for node, _ in limits.values()))))
-    tested = looked_at(node for key, (node, _) in limits.items() if key not in told)
-    for key, (node, bad) in limits.items():
-        if key in told and tested.isdisjoint(looked_at([node])):
-            yield key, (node, bad)
-
-
 def _may_leave(nodes: Sequence[ast.AST]) -> bool:
     """Whether there are both a way out and an assertion."""
     return any(isinstance(n, ast.Assert) or is_check(called(n)) for n in nodes) and any(
         isinstance(n, ast.Return) or "xit" in name_of(n) for n in nodes
     )
-
-
-def _by_words(program: Program, compared: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Comparisons of which the program makes no more than words."""
-    for node in compared:
-        if not program.uses(program.statement(node), None, set()):
-            yield node
 
 
 def _catching(nodes: Iterable[ast.AST]) -> Iterator[ast.ExceptHandler]:
@@ -238,53 +217,6 @@ def _leaves(node: ast.stmt) -> bool:
     if isinstance(node, ast.Assert):
         return isinstance(node.test, ast.Constant)
     return isinstance(node, ast.Raise) or (isinstance(node, ast.Expr) and raises(node.value))
-
-
-def _in_sweeps(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Comparisons that find out how near two things are: a loop is over their tolerances."""
-    for loop in nodes:
-        targets = [g.target for g in loop.generators] if isinstance(loop, _COMPREHENSIONS) else []
-        targets += [loop.target] if isinstance(loop, ast.For) else []
-        swept = ids_in(*targets)
-        for node in ast.walk(loop) if swept else ():
-            if compares(node) and not swept.isdisjoint(ids_in(*_tolerances(node))):
-                yield node
-
-
-def _may_judge(node: ast.AST) -> bool:
-    return compares(node) or isinstance(node, ast.Compare) or called(node) in ("all", "any")
-
-
-def _tolerances(call: Any) -> list[ast.expr]:
-    if isinstance(call, ast.Compare):
-        return [call.left, *call.comparators]
-    return [*call.args[2:], *(k.value for k in call.keywords if k.arg in ("atol", "rtol"))]
-
-
-def _that_end_loops(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Comparisons that are false as long as a loop goes on: it is left where they hold, as what converges is, or what
-    is searched.
-    """
-    for loop in nodes:
-        if isinstance(loop, LOOPS):
-            inside = list(ast.walk(loop))
-            ends = [node.test for node in inside if isinstance(node, ast.If) and _leaves_where_true(node)]
-            ends += [loop.test] if isinstance(loop, ast.While) else []
-            names = ids_in(*ends)
-            sets = [n.value for n in inside if isinstance(n, ast.Assign) and not names.isdisjoint(ids_in(*n.targets))]
-            yield from (node for each in (*ends, *sets) for node in ast.walk(each) if _may_judge(node))
-
-
-def _leaves_where_true(node: ast.If) -> bool:
-    is_negated = isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)
-    return any(isinstance(s, (ast.Break, ast.Return)) for s in (node.orelse if is_negated else node.body))
-
-
-def _in_lambdas(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Whoever calls them has their results."""
-    for function in nodes:
-        if isinstance(function, ast.Lambda):
-            yield from filter(_may_judge, ast.walk(function))
 
 
 def _negated(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:

@@ -20,6 +20,8 @@ _CHECK = re.compile(
 )
 FAILS = ("fail", "xfail", "skip", "exit", "skipTest")
 COMPARES = ("allclose", "equal", "equals", "isclose", "array_equal", "array_equiv")
+EXACT = ("equal", "equals", "array_equal", "array_equiv", "isclose")
+"""That two things are equal to the last bit, and which elements are near, may be all that is to be said."""
 _MAY_BE_SILENT = ("gradcheck", "gradgradcheck")
 # They convert what they are called on, and change nothing.
 CONVERTS = (

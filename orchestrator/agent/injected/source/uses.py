@@ -184,6 +184,10 @@ class Program(Text):
             return not any(map(_is_success, getattr(statement.exc, "args", ())))
         return True
 
+    def only_says(self, node: ast.AST) -> bool:
+        """Whether no more than words depend on what an expression comes to."""
+        return not self.uses(self.statement(node), None, set())
+
     def _asks_whether_ended(self, test: ast.expr) -> bool:
         """Whether it asks no more of a process than whether it has ended: `p.poll() is None`."""
         if not (isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Is, ast.IsNot))):

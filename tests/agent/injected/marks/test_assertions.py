@@ -6,6 +6,7 @@ import ast
 import builtins
 import gc
 import itertools
+import json
 import sys
 import textwrap
 import threading
@@ -53,6 +54,35 @@ def loaded(checks: Checks, source: str) -> Callable[[], Any]:
     exec(compile(module, _FILE, "exec"), names)
     test: Callable[[], Any] = names["test"]
     return test
+
+
+_EXCEEDED = "a difference exceeded its limit, and nothing depends on it (test_it.py:{})"
+_FALSE = "a comparison came out false, and nothing asserts it (test_it.py:{})"
+
+
+@pytest.mark.parametrize(
+    ("body", "doubt"),
+    [
+        ("err = abs(9 - 1)\nif err > 1: print('WARN', err)", _EXCEEDED.format(6)),
+        ("print('OK' if abs(9 - 1) < 1 else 'WARN')\nassert 1 + 1", _EXCEEDED.format(5)),
+        ("if all(abs(x - 1) < 1 for x in (1, 9)): print('OK')\nassert 1 + 1", _EXCEEDED.format(5)),
+        ("if not np.allclose(9, 1): print('differ')\nassert 1 + 1", _FALSE.format(5)),
+        ("print(np.allclose(9, 1))\nassert 1 + 1", _FALSE.format(5)),
+        # Nothing is wrong, something depends on it, or it is no more than to know.
+        ("err = abs(2 - 1)\nif err > 1: print('WARN', err)\nassert 1 + 1", ""),
+        ("err = abs(9 - 1)\nif err > 1: print('large', err)\nassert err < 10", ""),
+        ("err = abs(9 - 1)\nif err > 1: pytest.importorskip('math')\nassert 1 + 1", ""),
+        ("for x in (9, 1):\n    if abs(x - 1) < 1: break\nassert x == 1", ""),
+        ("print('bitwise', np.array_equal(9, 1))\nassert 1 + 1", ""),
+        ("print(np.allclose(1, 1))\nassert 1 + 1", ""),
+    ],
+)
+def test_what_only_words_depend_on_is_told(checks: Checks, body: str, doubt: str) -> None:
+    """The file has another function, which asserts what is called as in the test."""
+    other = "import numpy as np\ndef other(err):\n    assert err < 1\n"
+    is_idle(checks, loaded(checks, f"{other}def test():\n{textwrap.indent(body, '    ')}\n"))
+    told = [json.loads(line)["doubt"] for line in checks.notes.since(0).splitlines()]
+    assert told == ([doubt] if doubt else [])
 
 
 class Base:
