@@ -98,7 +98,7 @@ def mark(
             from .limits import mark_limits
 
             mark_limits(module, path)
-        _Marker(facts, names).statements(module)
+        _Marker(facts, names, tolerates=b"close" in source).statements(module)
         for node in walked(module) if tell_failures else ():
             if isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant):
                 node.test = or_fails(node.test)
@@ -120,8 +120,9 @@ def _name_calls(module: ast.Module) -> None:
 
 
 class _Marker:
-    def __init__(self, facts: Facts, names: Collection[str]) -> None:
+    def __init__(self, facts: Facts, names: Collection[str], *, tolerates: bool) -> None:
         self._facts = facts
+        self._tolerates = tolerates  # whether anything may be held to a tolerance in the file; few are
         self._callees = Callees(names)
         self._function: Function | None = None
         self._outermost: ast.AST | None = None  # function
@@ -228,7 +229,7 @@ class _Marker:
         return [], self._ran(node) if statements.fails_in(node) else []
 
     def _beside_return(self, node: ast.Return) -> Marks:
-        watch_tolerances(node.value)
+        self._watch_tolerances(node.value)
         return self._ran(node) if statements.checks(node) else [], []
 
     def _beside_assert(self, node: ast.Assert) -> Marks:
@@ -249,7 +250,7 @@ class _Marker:
         after = self._ran(node, callee, self._callees.about([test]), self._callees.equal_by_class(test))
         compared = self._compared(node, test) if isinstance(test, ast.Call) else []
         if not compared:
-            watch_tolerances(test)
+            self._watch_tolerances(test)
         after += compared
         if isinstance(test, ast.Call):
             after += self._went_through(node, test)
@@ -268,6 +269,10 @@ class _Marker:
             after.append(call_seen(node, "worded", worded))
         return [], [*made_up, *after, *self._one_function(node, test), *self._limited(node, test)]
 
+    def _watch_tolerances(self, node: ast.expr | None) -> None:
+        if self._tolerates:
+            watch_tolerances(node)
+
     def _made_up(self, node: ast.stmt, value: ast.expr) -> list[ast.stmt]:
         """What looks whether a mock made up the method that a test takes for an assertion: `m.called_once_with(1)`."""
         named = value.func if isinstance(value, ast.Call) else value
@@ -284,10 +289,10 @@ class _Marker:
         marks: list[ast.stmt] = []
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             functions = self._callees.note_assigned(node)
-            looked_at = bool(functions) or are_tolerances(node.value)
+            looked_at = bool(functions) or (self._tolerates and are_tolerances(node.value))
             looked_at = looked_at and not self._checked_names().isdisjoint(ids_in(*targets_of(node)))
             if looked_at:
-                watch_tolerances(node.value)
+                self._watch_tolerances(node.value)
             if functions and looked_at:
                 marks = [seen_mark(node, (CALLED, tuple(sorted(functions))))]
         if isinstance(node, ast.Expr) and called(node.value) == "fail":
