@@ -268,12 +268,14 @@ def _flat(tensor: Any) -> Any:
     return (tensor.detach() if hasattr(tensor, "detach") else tensor).reshape(-1)
 
 
-def is_false(value: Any) -> bool:
-    """Whether a comparison came out false: what only has a comparison's name returns anything."""
+def is_false(value: Any) -> bool | None:
+    """Whether a comparison came out false: what only has a comparison's name returns anything; None where it has no
+    value, as on PyTorch's device `meta`.
+    """
     try:
         return not value.all() if hasattr(type(value), "all") else value is False
     except Exception:
-        return False
+        return None
 
 
 def exceeds(value: Any, bad: bool) -> bool:
@@ -281,4 +283,4 @@ def exceeds(value: Any, bad: bool) -> bool:
     a mask.
     """
     is_one = isinstance(value, bool) or getattr(value, "shape", None) in ((), (1,))
-    return is_one and is_false(value) is not bad
+    return is_one and is_false(value) is (not bad)

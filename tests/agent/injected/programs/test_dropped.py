@@ -40,10 +40,12 @@ MASK = """class Mask:
     def __sub__(self, other): return self
     def __abs__(self): return self
     def __lt__(self, limit): return self
+    __gt__ = __lt__
     def __bool__(self): return False
     def all(self): return False
 m = Mask()
 """
+NO_VALUE = MASK.replace("(2,)", "()").replace("return False", "raise RuntimeError")  # as on PyTorch's device `meta`
 EARLY = "def main():\n    if 1 < 2:\n        {}\n        return\n    assert 1 < 2\nmain()\n"
 WHERE = """
 import json, sys
@@ -163,7 +165,9 @@ def seen(tmp_path: Path, source: str, *argv: str) -> tuple[str, list[list[object
         ("if abs(3) > 1: print('large')\n", []),
         (MASK + "near = abs(m - m) < 3\nprint(near)\n", []),  # of elements
         (MASK + "near = (abs(m - m) < 3).all()\nprint('near' if near else 'far')\n",
-         [["doubt", EXCEEDED[1].replace("line 2", "line 9")]]),
+         [["doubt", EXCEEDED[1].replace("line 2", "line 10")]]),
+        (NO_VALUE + "near = abs(m - m) < 3\nprint(near.shape)\n", []),
+        (NO_VALUE + "far = abs(m - m) > 3\nprint(far.shape)\n", []),
         ("def differs(a, b):\n    if abs(a - b) < 1:\n        return None\n    return 'differs'\n"
          "if differs(1, 9) is None: raise SystemExit(1)\n", []),
         # Left before its assertions, for no reason but words.
