@@ -158,6 +158,7 @@ def test_steal_cancels_the_holder_and_says_by_whom(project: Project, other: Proj
     assert "taking pod 'local' from " in thief.stderr and run_id in thief.stderr
 
 
+@pytest.mark.slow
 def test_on_a_terminal_it_is_offered_to_follow_the_same_run(project: Project, other: Project) -> None:
     gate = commit(project)
     clone(project, other)

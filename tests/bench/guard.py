@@ -3,15 +3,19 @@
 Two suites, each bare and guarded, in turn in one run: trivial tests, and test files of this repository in a copy of its
 commit; these as a stage's first session has them, and `again`, as others find what that has marked. All go under the
 same pytest options and variables; guarded means with the injected package, as a stage has it. Then what does
-nothing: a Python, one that imports torch, a session of one test. Prints one JSON object: CPU seconds (user and system,
-with all children; medians of --rounds), and the median and quartiles of the ratios of runs that followed each other,
-since a shared machine changes its speed by the minute; of what does nothing, the milliseconds that the guard adds.
+nothing: a Python, one that imports torch, a session of one test. Prints one JSON object: medians of --rounds, and the
+median and quartiles of the ratios of runs that followed each other.
+
+Counted are CPU seconds (user and system, with all children), which a shared machine makes by the minute more or fewer.
+With --instructions, the instructions of the process itself under valgrind, which differ by a millionth from run to run
+whatever else runs: they want one round and some hundred tests, for all takes 70 times as long.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -43,50 +47,56 @@ TRIVIAL = "def test_{n}():\n    assert {n} + 1\n\n\n"
 _NAMES = ("geometry", "selection", "torch_parity", "reference", "cache", "decode", "layer", "packing")
 LIBRARY = [f"nsa/tests/test_{name}.py" for name in _NAMES]
 STARTS = 15
-Pairs = list[tuple[float, float]]  # CPU seconds, bare and guarded
+CALLGRIND = ("valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null")
+Pairs = list[tuple[float, float]]  # CPU seconds or instructions, bare and guarded
 
 
 @click.command()
 @click.argument("files", nargs=-1)
 @click.option("--tests", default=5000, show_default=True, help="How many trivial ones.")
 @click.option("--rounds", default=3, show_default=True)
-def main(files: Sequence[str], tests: int, rounds: int) -> None:
+@click.option("--instructions", is_flag=True, help="Count instructions, under valgrind, instead of CPU seconds.")
+def main(files: Sequence[str], tests: int, rounds: int, instructions: bool) -> None:
     """Measure both suites and print them; FILES of tests stand for the library's own."""
+    starts = min(rounds, 3) if instructions else STARTS
     with tempfile.TemporaryDirectory(prefix="nsa-pod-bench-") as name:
-        trivial, one, library = (Stand(Path(name, stand)) for stand in ("trivial", "one", "library"))
+        trivial, one, library = (Stand(Path(name, stand), instructions) for stand in ("trivial", "one", "library"))
         trivial.write(tests)
         one.write(1)
         archive = subprocess.run(["git", "archive", "HEAD"], stdout=subprocess.PIPE, check=True).stdout
         subprocess.run(["tar", "-x", "-C", str(library.places.tree)], input=archive, check=True)
         found = {
+            "counted": "instructions" if instructions else "CPU seconds",
             "trivial": {**_ratio(trivial.measure(trivial.pytest(), rounds)), "tests": tests},
             "library": _ratio(library.measure(library.pytest(*(files or LIBRARY)), rounds)),
             "library again": _ratio(library.measure(library.pytest(*(files or LIBRARY)), rounds, again=True)),
-            "start_ms": {
-                "python": _added_ms(one.measure(("-c", "pass"), STARTS)),
-                "import torch": _added_ms(one.measure(("-c", "import torch"), rounds)),
-                "session": _added_ms(one.measure(one.pytest(), STARTS)),
+            "start": {
+                "python": _added(one.measure(("-c", "pass"), starts)),
+                "import torch": _added(one.measure(("-c", "import torch"), rounds)),
+                "session": _added(one.measure(one.pytest(), starts)),
             },
         }
     of = found["trivial"]
-    of["ms_a_test"] = round(of["bare_s"] * (of["ratio"] - 1) / tests * 1e3, 4)
+    of["added_a_test"] = (of["guarded"] - of["bare"] - found["start"]["session"]) / tests
     click.echo(json.dumps({"python": sys.version.split()[0], "rounds": rounds, **found}, indent=1))
 
 
 def _ratio(pairs: Pairs) -> dict[str, Any]:
-    low, ratio, high = (round(q, 4) for q in statistics.quantiles((guarded / bare for bare, guarded in pairs), n=4))
+    ratios = [guarded / bare for bare, guarded in pairs]
+    low, ratio, high = (round(q, 4) for q in (statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3))
     bare, guarded = (statistics.median(side) for side in zip(*pairs, strict=True))
-    return {"bare_s": bare, "guarded_s": guarded, "ratio": ratio, "ratio_quartiles": [low, high]}
+    return {"bare": bare, "guarded": guarded, "ratio": ratio, "ratio_quartiles": [low, high]}
 
 
-def _added_ms(pairs: Pairs) -> float:
-    return round(statistics.median(guarded - bare for bare, guarded in pairs) * 1e3, 1)
+def _added(pairs: Pairs) -> float:
+    return statistics.median(guarded - bare for bare, guarded in pairs)
 
 
 class Stand:
     """A run's places in `folder`, and one stage there."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, instructions: bool) -> None:
+        self._instructions = instructions
         self.places = Layout(folder / "workdir" / "runs" / "bench")
         self.places.tree.mkdir(parents=True)
         self.places.artifacts.mkdir()
@@ -105,7 +115,7 @@ class Stand:
         return prepare.with_pytest_options(argv, self.places.tree, self._stage / "junit.xml")[1:]
 
     def measure(self, arguments: Sequence[str], rounds: int, *, again: bool = False) -> Pairs:
-        """The CPU time of a Python with these arguments, bare and guarded; `again` after others of the same run."""
+        """What a Python with these arguments takes, bare and guarded; `again` after others of the same run."""
         found = inspect({"python": sys.executable, "kind": "system"}, ())
         interpreter = found.without_editables_of(Provided.by_tree(self.places.tree).names)
         injection = Injection(self.places, interpreter)
@@ -126,7 +136,7 @@ class Stand:
         return pairs
 
     def _run(self, argv: Sequence[str], env: dict[str, str], *, tells: bool = False) -> float:
-        """The CPU seconds of one process, which must pass; if it `tells`, someone reads that, as the agent does."""
+        """What one process takes, which must pass; if it `tells`, someone reads that, as the agent does."""
         shutil.rmtree(self._stage, ignore_errors=True)
         shutil.rmtree(self._tmp, ignore_errors=True)
         self._stage.mkdir(parents=True)
@@ -135,6 +145,10 @@ class Stand:
         told: list[bytes] = []
         reader = threading.Thread(target=lambda: told.extend(_gathered(reads)))
         reader.start()
+        counted = self._stage / "callgrind"
+        if self._instructions:
+            argv = [*CALLGRIND, f"--log-file={counted}", *argv]
+            env = {**env, "PYTHONHASHSEED": "0"}
         with open(self._stage / "stdout", "wb") as out:
             process = subprocess.Popen(
                 argv,
@@ -153,6 +167,8 @@ class Stand:
         if process.returncode or bool(told) != tells:
             output = (self._stage / "stdout").read_text(errors="replace")
             raise click.ClickException(f"{argv} ended with {process.returncode}: {output[-2000:]}")
+        if self._instructions:
+            return int(re.findall(r"Collected\s*: (\d+)", counted.read_text())[-1])
         return round(used.ru_utime + used.ru_stime, 4)
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
 from orchestrator.store.journal_copy import JournalCopy
 from tests.support.faults import runs, world
 from tests.support.project import Project
 
 
+@pytest.mark.slow
 def test_two_who_follow_the_same_run_from_one_laptop(project: Project, tmp_path: Path) -> None:
     """What a refused second validate is told to do, in another terminal."""
     project.commit(runs.first_and_long(2))
@@ -50,6 +53,7 @@ def test_copies_that_grow_at_once_hold_each_line_once(tmp_path: Path) -> None:
     assert file.read_bytes() == whole
 
 
+@pytest.mark.slow
 def test_half_a_line_of_the_journal_is_fetched_again(project: Project, tmp_path: Path) -> None:
     """A laptop that died while it wrote leaves one."""
     project.commit(runs.files(runs.said("only", "print(1)")))

@@ -39,6 +39,7 @@ def project_on(boxed: Box, folder: Path) -> Project:
 # The agent and the machine ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_agent_is_killed(project: Project, tmp_path: Path) -> None:
     project.commit(runs.first_and_long(60))
     workdir = tmp_path / "workdir"
@@ -115,6 +116,7 @@ def test_the_disk_of_the_pod_is_gone_and_its_key_is_the_same(project: Project, t
     assert (journal.parent / "artifacts/first.txt").read_text() == "one\n"
 
 
+@pytest.mark.slow
 def test_tmp_is_wiped_here_and_on_the_pod(boxed: Box, tmp_path: Path) -> None:
     project = project_on(boxed, tmp_path)
     project.commit(runs.first_and_long(3))

@@ -103,6 +103,7 @@ def test_each_commit_is_tested_as_it_is_built_and_built_once(project: Project) -
     assert layer_of(project, again) == layer_of(project, one)
 
 
+@pytest.mark.slow
 def test_another_copy_of_the_package_is_not_the_commits(project: Project, tmp_path: Path) -> None:
     stale = tmp_path / "stale" / "toy"
     stale.mkdir(parents=True)

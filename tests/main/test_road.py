@@ -93,7 +93,10 @@ def test_a_killed_laptop_loses_nothing(any_project: Project) -> None:
     assert [s["status"] for s in outcome.json["stages"]] == ["passed", "passed", "passed"]
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "signum",
+    [signal.SIGINT, *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGTERM, signal.SIGHUP))],
+)
 def test_interrupt_leaves_the_run_alive_and_says_how_to_go_on(project: Project, signum: int) -> None:
     gate = gated_run.commit(project)
     process = gated_run.validate(project)

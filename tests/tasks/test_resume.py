@@ -97,6 +97,7 @@ def test_a_run_goes_on_at_its_first_unfinished_stage(pod: Pod, tmp_path: Path) -
     assert "has ended (completed)" in refused(pod, run)
 
 
+@pytest.mark.slow
 def test_a_run_may_die_more_than_once(pod: Pod, tmp_path: Path) -> None:
     run = die(pod, tmp_path)
     (tmp_path / "flag").unlink()
@@ -248,6 +249,7 @@ def test_a_journal_that_mixes_machines_is_not_believed(
     assert ("gone on with on other" in (result.error or "")) is (verdict == "error")
 
 
+@pytest.mark.slow
 def test_a_run_that_never_began_is_called_so_and_not_chosen(project: Project) -> None:
     """As a launch leaves it for which the pod had no room: a plan, and no line of a journal."""
     commit(project)

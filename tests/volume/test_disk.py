@@ -24,12 +24,13 @@ def here(home: Path) -> dict[str, tuple[int, int]]:
     return {p.relative_to(home).as_posix(): (p.stat().st_ino, p.stat().st_mtime_ns) for p in found}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("small", "large"),
     [
         ("size=6m", "size=64m"),
-        pytest.param("nr_inodes=120", "nr_inodes=2000", marks=pytest.mark.slow),
-        pytest.param("ro", "rw", marks=pytest.mark.slow),
+        ("nr_inodes=120", "nr_inodes=2000"),
+        ("ro", "rw"),
     ],
     ids=["bytes", "inodes", "read-only"],
 )
@@ -67,6 +68,7 @@ def test_a_disk_that_is_full_before_a_run(many: ManyFiles, disk: Disk) -> None:
     assert sorted(p.name for p in (many.workdir / "runs").iterdir()) == runs
 
 
+@pytest.mark.slow
 def test_the_inventory_says_how_much_may_come(many: ManyFiles, tmp_path: Path) -> None:
     entry = many.server.entry(workdir=str(many.workdir))
     for limit, value in (("max_bytes", "1M"), ("max_files", 60)):

@@ -123,6 +123,7 @@ def test_another_request_that_comes_to_the_same_wheels_uses_the_same_environment
     assert (Path(first["root"]) / "env.json").read_bytes() == built
 
 
+@pytest.mark.slow
 def test_environments_share_files_and_do_not_disturb_each_other(pod: EnvPod) -> None:
     first = pod.build(request("tool"))
     pod.build(request("part"))

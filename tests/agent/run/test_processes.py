@@ -117,6 +117,7 @@ def test_a_flood_is_bounded_on_disk_and_in_memory(pod: Pod) -> None:
     assert int(run.text("stages/watch/stdout").split()[1]) < 60_000, "kB at the most"
 
 
+@pytest.mark.slow
 def test_both_streams_full_at_once_do_not_block(pod: Pod) -> None:
     both = "import sys\nfor _ in range(300): sys.stdout.write('o' * 4096); sys.stderr.write('e' * 4096)"
     run, _ = first_of(pod, script(both), log_bytes=4 << 20)
