@@ -34,9 +34,12 @@ Branches = Tensor | Triple
 def _integers(wanted: str, given: Any) -> list[int]:
     """The integers [N] of a tensor or a sequence; refuse anything else by saying what is wanted."""
     try:
-        return [index(x) for x in (numbers(given) if isinstance(given, Tensor) else given)]
+        found = numbers(given) if isinstance(given, Tensor) else list(given)
+        if not any(isinstance(x, bool) for x in found):  # a mask is no list of numbers
+            return [index(x) for x in found]
     except TypeError:
-        raise TypeError(f"{NAME}: {wanted}, got {given!r}") from None
+        pass
+    raise TypeError(f"{NAME}: {wanted}, got {given!r}")
 
 
 def _placed(device: torch.device | str | None, dtype: torch.dtype | None) -> torch.device | None:

@@ -6,6 +6,8 @@ tensors hold is looked at in each call (`values`).
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from itertools import pairwise
 from numbers import Real
 
@@ -31,6 +33,14 @@ def tensor(operation: str, name: str, x: object) -> None:
         raise TypeError(f"{operation}: {name} must be a tensor, got {type(x).__name__}")
     if x.layout != torch.strided or x.is_nested:
         raise ValueError(f"{operation}: {name} must be a dense tensor, got {'nested' if x.is_nested else x.layout}")
+
+
+def dense(operation: str, given: Mapping[str, object]) -> None:
+    """Refuse a tensor among these, or in a list of theirs, that is not laid out by strides."""
+    for name, x in given.items():
+        for y in x if isinstance(x, (tuple, list)) else (x,):
+            if isinstance(y, Tensor):
+                tensor(operation, name, y)
 
 
 def sizes(operation: str, config: object) -> None:
@@ -60,6 +70,8 @@ def scale(operation: str, q: Tensor, given: object) -> float:
         return float(q.shape[-1]) ** -0.5
     if isinstance(given, bool) or not isinstance(given, Real):
         raise TypeError(f"{operation}: scale must be a number or None, got {given!r}")
+    if not math.isfinite(given):
+        raise ValueError(f"{operation}: scale must be finite, got {given!r}")
     return float(given)
 
 

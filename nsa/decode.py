@@ -57,6 +57,7 @@ def nsa_decode(
     """
     _check_cache(NAME, cache)
     if library.intercepted((q, k, v, gates)):
+        checks.dense(NAME, {"q": q, "k": k, "v": v, "gates": gates})
         numbers, tensor = (None, counts) if isinstance(counts, Tensor) else (counts and list(counts), None)
         branches, choice = library.KINDS["Tensor | Triple"].encode, library.KINDS["routing.BackendChoice"].encode
         return torch.ops.nsa.decode(  # type: ignore[no-any-return]

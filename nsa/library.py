@@ -175,7 +175,15 @@ def cast(x: Any, dtype: torch.dtype) -> Any:
 # --- what has no gradient ---
 
 
-class _Refusing(torch.autograd.Function):
+class ReverseOnly(torch.autograd.Function):
+    """One that has no forward-mode gradient, and says so: PyTorch's own words are for whoever writes such a class."""
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> NoReturn:
+        raise RuntimeError("nsa: forward-mode gradients are not computed; those of a backward pass are")
+
+
+class _Refusing(ReverseOnly):
     """The identity, whose backward is an error."""
 
     @staticmethod
@@ -334,7 +342,7 @@ class Operator:
         raise RuntimeError(f"{self.name}: torch.func's grad, vmap and jvp are not supported; torch.autograd is")
 
 
-class _Differentiable(torch.autograd.Function):
+class _Differentiable(ReverseOnly):
     """An operator with its gradient, for whoever follows operators."""
 
     @staticmethod

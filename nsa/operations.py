@@ -111,6 +111,10 @@ class Operation(library.Operator):
             return results[0], results[1]
         return results[0]
 
+    def dispatched(self, x: Arguments) -> list[Tensor]:
+        checks.dense(self.title, x)  # nested tensors know no operator of others'
+        return super().dispatched(x)
+
     # --- its plan ---
 
     def key(self, x: Arguments, keep: bool) -> Key | None:

@@ -375,7 +375,7 @@ def nsa_decode(
     o = q.new_zeros(*q.shape[:3], values[0].shape[-1])
     for t in range(max(real)):
         there = [t < count for count in real]
-        cache.append(*(tuple(x[:, t : t + 1] for x in each) for each in (keys, values)), counts=there)
+        cache.append(*(tuple(x[:, t : t + 1] for x in each) for each in (keys, values)), counts=list(map(int, there)))
         found, _ = cached_attention(q[:, t : t + 1], gates[:, t : t + 1], cache, scale=scale)
         o[there, t] = found[there, 0]
     return o

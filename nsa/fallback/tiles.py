@@ -18,7 +18,7 @@ from torch import Tensor
 
 from nsa import vector_math
 from nsa.fallback.chunks import Chunk
-from nsa.library import differentiable_once
+from nsa.library import ReverseOnly, differentiable_once
 from nsa.plans import capturing
 
 vector_math.call_each_once()
@@ -147,7 +147,7 @@ def all_finite(x: Tensor) -> bool:
     return not capturing(x.device) and bool(x.isfinite().all())
 
 
-class TiledAttention(torch.autograd.Function):
+class TiledAttention(ReverseOnly):
     """Attention of q [B,T,Hq,Dk] to the tiles' keys in k, v [B,Tk,Hkv,D*] -> o [B,T,Hq,Dv], lse [B,T,Hq].
 
     Sums are fp32 at least. lse is not differentiable.

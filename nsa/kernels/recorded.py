@@ -29,7 +29,7 @@ from nsa.kernels.common import direct, streams
 from nsa.kernels.common.launch import LISTENER, Launched
 from nsa.kernels.common.tma import of_kind
 from nsa.kernels.tuning.lookup import COMPILING_FOR, TRIAL
-from nsa.library import differentiable_once
+from nsa.library import ReverseOnly, differentiable_once
 from nsa.plans import ACTIVE, Key, layout, sharing
 
 Tensors = tuple[Tensor | None, ...]
@@ -147,7 +147,7 @@ class Differentiable:
         return results[0], *results[self.also :]
 
 
-class _Differentiable(torch.autograd.Function):
+class _Differentiable(ReverseOnly):
     @staticmethod
     def forward(ctx: Any, of: Differentiable, settings: Settings, *tensors: Tensor | None) -> Tensors:
         results = repeated(of.name, of.forward, tensors, settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
 from torch.utils import checkpoint
 
 from nsa import NativeSparseAttention, NSACache, flags, library, nsa_attention, ops, routing
@@ -303,6 +305,14 @@ def test_a_functorch_transform_is_refused(transform: str) -> None:
     }
     with pytest.raises(RuntimeError, match=r"attention: torch\.func's grad, vmap and jvp are not"):
         calls[transform](lambda q: nsa_attention(q, *others, SMALL).sum())
+
+
+@pytest.mark.parametrize("within", [nullcontext, Following], ids=["plain", "followed"])
+def test_a_forward_mode_gradient_is_refused(within: Callable[[], AbstractContextManager[Any]]) -> None:
+    q, *others = inputs(grad=False)
+    refused = pytest.raises(RuntimeError, match="nsa: forward-mode gradients are not computed")
+    with forward_ad.dual_level(), within(), refused:
+        nsa_attention(forward_ad.make_dual(q, q), *others, SMALL)
 
 
 def test_what_gives_no_lse_says_so() -> None:

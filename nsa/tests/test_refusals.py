@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -26,6 +27,10 @@ def indices(*row: int) -> torch.Tensor:
 
 def window(q: torch.Tensor = Q, k: torch.Tensor = K, v: torch.Tensor = V, w: int = 7, **where: object) -> None:
     ops.sliding_window_attention(q, k, v, w, **where)
+
+
+def jagged(x: torch.Tensor) -> torch.Tensor:
+    return torch.nested.as_nested_tensor([x[0]], layout=torch.jagged)
 
 
 def given(*compressed: torch.Tensor) -> None:
@@ -69,6 +74,11 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: window(Q.to_sparse()), "q must be a dense tensor, got torch.sparse_coo"),
     (lambda: window(cu_seqlens=borders(0, 20).to_sparse()), "cu_seqlens must be a dense tensor, got torch.sparse_coo"),
     (lambda: window(torch.nested.as_nested_tensor([Q[0]])), "q must be a dense tensor, got nested"),
+    (lambda: window(jagged(Q), jagged(K), jagged(V)), "q must be a dense tensor, got nested"),
+    (lambda: nsa_attention(Q, (K, jagged(K), K), V, GATES, CONFIG), "k must be a dense tensor, got nested"),
+    (lambda: nsa_decode(Q, K, V, jagged(GATES), CACHE), "gates must be a dense tensor, got nested"),
+    (lambda: nsa_attention(Q, K, V, GATES, CONFIG, scale=math.nan), "nsa_attention: scale must be finite, got nan"),
+    (lambda: nsa_decode(Q, K, V, GATES, CACHE, scale=math.inf), "nsa_decode: scale must be finite, got inf"),
     (lambda: window(q_start=torch.tensor([0]), cu_seqlens=borders(0, 20)), "not both"),
     (lambda: ops.compressed_attention(Q, K_CMP[:, :3], V_CMP[:, :3], CONFIG), "must hold 4 compressed tokens, got 3"),
     (lambda: ops.select_blocks(Q, K, CONFIG), "must hold 4 compressed tokens, got 20"),
@@ -163,6 +173,8 @@ TYPES: list[tuple[Callable[[], object], str]] = [
     (lambda: nsa_decode(Q, K, V, GATES, None), "nsa_decode: cache must be an NSACache, got NoneType"),
     (lambda: nsa_decode(Q, K, V, GATES, CACHE, counts=3), "counts must be 1 integers, got 3"),
     (lambda: nsa_decode(Q, K, V, GATES, CACHE, counts=[1.5]), r"counts must be 1 integers, got \[1.5\]"),
+    (lambda: nsa_decode(Q, K, V, GATES, CACHE, counts=[True]), r"counts must be 1 integers, got \[True\]"),
+    (lambda: CACHE.reorder(torch.tensor([True])), r"from 0 to 0, got tensor\(\[True\]\)"),
     (lambda: CACHE.reorder(None), "reorder needs a list of entries from 0 to 0, got None"),
     (lambda: CACHE.reserve("all"), "tokens must be 1 integers, got 'all'"),
     (lambda: NSACache(CONFIG, 1, 2, 8, 6, compress="mean"), "compress must be a function or None, got str"),

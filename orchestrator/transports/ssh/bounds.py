@@ -16,11 +16,16 @@ from paramiko.packet import Packetizer
 # RFC 4253, 6.1: implementations must be able to take 35000 bytes, and should take more where it makes sense.
 _LONGEST_PACKET = 1 << 18
 _LONGEST_GREETING = 1 << 16
-_AGAIN_S = 2.0
+AGAIN_S = 2.0
+"""A server that counts sessions, or connections that have not logged in, still counts what was closed just now."""
+
+
+class TurnedAway(paramiko.SSHException):
+    """The server accepted the connection and said something else than SSH: `Exceeded MaxStartups`, or HTTP."""
 
 
 class _Packets(Packetizer):
-    _greeting = 0
+    greeting = b""
 
     def read_all(self, n: int, check_rekey: bool = False) -> bytes:
         """As paramiko has it. SSHException for what is longer than a packet."""
@@ -32,8 +37,8 @@ class _Packets(Packetizer):
     def _read_timeout(self, timeout: float) -> bytes:
         """A part of the lines before the first packet."""
         data: bytes = super()._read_timeout(timeout)  # type: ignore[misc]
-        self._greeting += len(data)
-        if self._greeting > _LONGEST_GREETING:
+        self.greeting += data
+        if len(self.greeting) > _LONGEST_GREETING:
             raise paramiko.SSHException("Error reading SSH protocol banner: it is too long")
         return data
 
@@ -55,19 +60,25 @@ def transport(sock: Any, **options: Any) -> paramiko.Transport:
     return made
 
 
+def said_instead(made: paramiko.Transport | None) -> str:
+    """The last line that the server of a transport which could not be opened said, if no line of it was SSH."""
+    lines = made.packetizer.greeting.decode(errors="replace").strip().splitlines() if made else []
+    return "" if not lines or any(line.startswith("SSH-") for line in lines) else lines[-1]
+
+
 def open_session(over: paramiko.Transport, window: int, limit: float) -> paramiko.Channel:
-    """A channel for a command, with that window; it is open within `limit` seconds. A server that counts its sessions
-    (MaxSessions) may still count one that has just been closed.
+    """A channel for a command, with that window; it is open within `limit` seconds, also of a server that has few
+    (MaxSessions).
     """
     channel = None
-    end = time.monotonic() + _AGAIN_S
+    end = time.monotonic() + AGAIN_S
     while channel is None:
         try:
             channel = over.open_session(window_size=window, timeout=limit)
         except paramiko.ChannelException:
             if time.monotonic() > end:
                 raise
-            time.sleep(_AGAIN_S / 20)
+            time.sleep(AGAIN_S / 20)
     for pipe in (channel.in_buffer, channel.in_stderr_buffer):
         pipe.__class__ = _Received
         pipe.most = 2 * window  # type: ignore[attr-defined]

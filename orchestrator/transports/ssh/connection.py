@@ -47,7 +47,7 @@ def _host_key(key: paramiko.PKey) -> HostKey:
 
 
 class PinnedConnection(fabric.Connection):  # type: ignore[misc]
-    """`open` raises KeyRefused, or what paramiko and sockets raise; every step of it is bounded by CONNECT_LIMIT_S."""
+    """`open` raises KeyRefused, TurnedAway, or what paramiko and sockets raise; every step of it is bounded by CONNECT_LIMIT_S."""
 
     _pin: HostKey | None = None  # declared here, as Fabric takes other attributes for its configuration
 
@@ -94,6 +94,10 @@ class PinnedConnection(fabric.Connection):  # type: ignore[misc]
             super().open()
         except paramiko.BadHostKeyException as changed:
             raise KeyRefused(_host_key(changed.key)) from changed
+        except paramiko.SSHException as error:
+            if said := bounds.said_instead(client.get_transport()):
+                raise bounds.TurnedAway(said) from error
+            raise
         finally:
             if self.transport is None:
                 client.close()  # Fabric closes only what was opened to the end

@@ -10,11 +10,13 @@ import paramiko
 
 from orchestrator.errors import ContactLost, HostKeyError, NsaPodError, Unreachable
 from orchestrator.text import plain
+from orchestrator.transports.ssh.bounds import TurnedAway
 from orchestrator.transports.ssh.endpoint import Endpoint
 from orchestrator.transports.ssh.sshconfig import CONNECT_LIMIT_S
 
 _REFUSED = "the connection is refused: is the machine running, is the port right?"
 _UNRESOLVED = "the host name cannot be resolved"
+_NO_SSH = "the port is open, but no SSH server answers there"
 _NO_ANSWER = f"there is no answer within {CONNECT_LIMIT_S} s"
 
 _SSH_SAYS: Sequence[tuple[str, type[NsaPodError], str]] = (
@@ -64,9 +66,11 @@ def _reason(error: Exception, offered: Sequence[str]) -> str:
     text = str(error)
     if isinstance(error, paramiko.ssh_exception.NoValidConnectionsError):
         return _reason(next(iter(error.errors.values())), offered)
+    if isinstance(error, TurnedAway):
+        return f"{_NO_SSH} (it says: {plain(text, 200)})"
     # paramiko's words for a server that accepts the connection and then says nothing, in each phase
     if "banner" in text or "No existing session" in text or "timeout" in text.lower():
-        return "the port is open, but no SSH server answers there"
+        return _NO_SSH
     if isinstance(error, paramiko.AuthenticationException):
         keys = "; ".join(offered)
         return f"the server accepts none of the keys ({keys})" if keys else "there is no private key to offer"

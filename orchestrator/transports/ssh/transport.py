@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from orchestrator.store.names import alias
 from orchestrator.transports.base import Channel, Completed, Supplier, Transport
 from orchestrator.transports.limits import COMMAND_LIMIT_S, SILENCE_LIMIT_S
 from orchestrator.transports.ssh import sshconfig
+from orchestrator.transports.ssh.bounds import AGAIN_S, TurnedAway
 from orchestrator.transports.ssh.channel import SshChannel
 from orchestrator.transports.ssh.connection import STALL_LIMIT_S, Heartbeat, KeyRefused, PinnedConnection
 from orchestrator.transports.ssh.endpoint import Endpoint, endpoint_of
@@ -197,6 +199,16 @@ class SshTransport(Transport):
     def _open(
         self, endpoint: Endpoint, pin: hostkeys.HostKey | None, key_types: tuple[str, ...] = ()
     ) -> PinnedConnection:
+        end = time.monotonic() + AGAIN_S
+        while True:
+            try:
+                return self._attempt(endpoint, pin, key_types)
+            except NsaPodError as error:
+                if not isinstance(error.__cause__, TurnedAway) or time.monotonic() > end:
+                    raise
+            time.sleep(AGAIN_S / 20)
+
+    def _attempt(self, endpoint: Endpoint, pin: hostkeys.HostKey | None, key_types: tuple[str, ...]) -> PinnedConnection:
         identities = Identities(endpoint)
         hop = f"{self._alias}.hop1" if endpoint.via else None
         command = sshconfig.proxy_command(endpoint, self.config, hop)

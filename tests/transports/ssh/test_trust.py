@@ -17,6 +17,7 @@ from orchestrator.config.inventory import Pod
 from orchestrator.errors import HostKeyError, InputError, NoShell, Unreachable
 from orchestrator.store import hostkeys
 from orchestrator.store.hostkeys import Trust
+from orchestrator.transports.ssh import transport as ssh_transport
 from orchestrator.transports.ssh.transport import SshTransport
 from tests.support.sshd import Sshd, new_sshd
 
@@ -163,6 +164,31 @@ def test_a_server_that_hangs_up(sshd: Sshd) -> None:
         thread.start()
         with pytest.raises(Unreachable, match="no SSH server answers"):
             connect(sshd, port=server.getsockname()[1])
+
+
+def test_what_a_server_says_that_speaks_no_ssh(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ssh_transport, "AGAIN_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def turn_away() -> None:
+            while True:
+                with server.accept()[0] as peer:
+                    peer.sendall(b"Not allowed at this time\r\n")
+
+        threading.Thread(target=turn_away, daemon=True).start()
+        with pytest.raises(Unreachable, match=r"no SSH server answers there \(it says: Not allowed at this time\)"):
+            connect(sshd, port=server.getsockname()[1])
+
+
+@pytest.mark.ssh
+def test_a_server_that_takes_one_login_at_a_time(tmp_path: Path) -> None:
+    """Its key is asked for first, by a connection that is closed; the server still counts that one."""
+    server = new_sshd(tmp_path / "sshd", "MaxStartups 1:100:1\n").start()
+    try:
+        with connect(server, Trust(accept_new=True)) as transport:
+            assert transport.run(["true"]).exit_code == 0
+    finally:
+        server.stop()
 
 
 def test_an_unknown_host_name(sshd: Sshd) -> None:
