@@ -19,7 +19,7 @@ def show(value: Any, as_json: bool, render: Callable[[Any], RenderableType]) -> 
     if as_json:
         click.echo(json.dumps(value, indent=1))
     else:
-        stdout().print(render(value))
+        stdout().print(render(value), crop=False)
 
 
 def write(text: str, output: Path | None) -> None:

@@ -67,8 +67,16 @@ def _odd(value: str) -> str | None:
     return f"expected text without quotes, line breaks and control characters, got {plain(value)!r}"
 
 
+def _of_own_home(value: str) -> str:
+    """A path whose `~`, if it has one, is the home of whoever logs in: no other's is looked up on a pod."""
+    if re.match("~[^/]", value):
+        raise ValueError(f"expected an absolute path or one under ~/, got {value!r}: write that user's home out")
+    return value
+
+
 Address = Annotated[str, AfterValidator(address)]
 Value = Annotated[str, Keeps(_odd, {"pattern": "^[^\"'\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]+$"})]
+PodPath = Annotated[Value, AfterValidator(_of_own_home)]
 HostKey = Annotated[str, matching(r"SHA256:[A-Za-z0-9+/]{43}=?", "SHA256:... as ssh-keygen -l prints it")]
 
 
@@ -100,8 +108,8 @@ class Pod(BaseModel):
     max_bytes: Size = MAX_BYTES
     max_files: Annotated[int, Field(gt=0)] = MAX_FILES
     max_disk: Size | None = None
-    workdir: Value = "~/.nsa-pod"
-    python: Value | None = None
+    workdir: PodPath = "~/.nsa-pod"
+    python: PodPath | None = None
     env: EnvMap = {}
 
     @field_validator("env")

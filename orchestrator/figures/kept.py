@@ -62,7 +62,7 @@ def differing(a: Figures, b: Figures) -> Kept:
     return Kept(
         a.context,
         b.context,
-        list(told.values()),
+        [*told.values(), *_statuses(a.context, b.context)],
         [clause for what, clause in told.items() if what not in _NOT_THE_MACHINE],
         rows,
     )
@@ -83,6 +83,14 @@ def _differences(a: Context, b: Context) -> Iterator[tuple[str, str]]:
         if one != other:
             yield f"package {name}", f"{name}: {_shown(one)} and {_shown(other)}"
     yield from _clocks(a.clocks, b.clocks)
+
+
+def _statuses(a: Context, b: Context) -> Iterator[str]:
+    """Of stages of both: figures of one that did not pass are not shown."""
+    for stage, one in a.statuses.items():
+        other = b.statuses.get(stage, one)
+        if one != other:
+            yield f"{stage}: {one} and {other}"
 
 
 def _clocks(a: Mapping[str, Clocks], b: Mapping[str, Clocks]) -> Iterator[tuple[str, str]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rich.console import RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -17,6 +19,7 @@ _PAIRED = ("torch", "triton", "flash-attn")
 _MOST_PACKAGES = 6
 _LONGEST_LINE = 1000
 _DAY_S = 86400.0
+_GAP = 2  # between columns
 Removed = TypeVar("Removed", RemovedItem, KeptItem)
 
 
@@ -39,24 +42,15 @@ def findings(found: Sequence[Mapping[str, str]]) -> Table:
     return shown
 
 
-def pods(found: Sequence[Mapping[str, object]]) -> Table:
+def pods(found: Sequence[Mapping[str, object]]) -> RenderableType:
     """The inventory."""
-    keys = ("name", "transport", "host", "port", "gpu", "environment", "runbook", "cost_per_hour")
-    return table(keys, [[str(pod.get(key, "")) for key in keys] for pod in found])
+    return _columns(found, ("name", "transport", "host", "port", "gpu", "environment", "runbook", "cost_per_hour"))
 
 
-def runs(found: Sequence[Mapping[str, object]]) -> Table:
-    """Runs, kept here or on a pod, a line each: a narrow terminal shortens titles, not run ids."""
-    keys = ("run_id", "date", "pod", "verdict", "time", "cost", "runbook", "title", "who", "error")
-    rows = [{**run, **_measured(run)} for run in found]
-    there = [key for key in keys if any(row.get(key) for row in rows)]
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    for key in there or ["none"]:
-        shown.add_column(key, no_wrap=key not in ("runbook", "title", "who", "error"))
-    for row in rows:
-        cells = (plain("" if row.get(key) is None else row[key]) for key in there)
-        shown.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells))
-    return shown
+def runs(found: Sequence[Mapping[str, object]]) -> RenderableType:
+    """Runs, kept here or on a pod."""
+    keys = ("run_id", "date", "pod", "verdict", "time", "cost")
+    return _columns([{**run, **_measured(run)} for run in found], keys, ("runbook", "title", "who", "error"))
 
 
 def _measured(run: Mapping[str, object]) -> dict[str, object]:
@@ -70,7 +64,7 @@ def _measured(run: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def environments(found: Sequence[EnvironmentSummary]) -> Table:
+def environments(found: Sequence[EnvironmentSummary]) -> RenderableType:
     """The environments on a pod."""
     shown = [{**_row(environment), "in use": "yes" if environment["in_use"] else ""} for environment in found]
     return _columns(shown, ("key", "profile", "python_version", "torch", "triton", "size", "unused for", "in use"))
@@ -87,10 +81,30 @@ def _row(environment: EnvironmentSummary) -> dict[str, object]:
     }
 
 
-def _columns(found: Sequence[Mapping[str, object]], keys: Sequence[str]) -> Table:
-    """Those of the columns that any row has."""
-    there = [key for key in keys if any(key in row for row in found)]
-    return table(there or ["none"], [[str(row.get(key, "")) for key in there] for row in found])
+def _columns(
+    found: Sequence[Mapping[str, object]], whole: Sequence[str], shortened: Sequence[str] = ()
+) -> RenderableType:
+    """Those of the columns that any row has, a line each. A narrow terminal shortens none but those of `shortened`."""
+    cells = {key: [plain("" if row.get(key) is None else row[key]) for row in found] for key in (*whole, *shortened)}
+    there = {key: column for key, column in cells.items() if any(column)} or {"none": []}
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for key in there:
+        shown.add_column(key, no_wrap=key not in shortened)
+    for row in zip(*there.values(), strict=True):
+        shown.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
+    least = (max(map(cell_len, [key, *(column if key in whole else ())])) for key, column in there.items())
+    return _AtLeast(shown, sum(least) + _GAP * (len(there) - 1))
+
+
+@dataclass(frozen=True)
+class _AtLeast:
+    """A table in a terminal that may be narrower than it: the terminal breaks its lines, so that they can be copied."""
+
+    table: Table
+    width: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from console.render(self.table, options.update(width=max(options.max_width, self.width)))
 
 
 def facts(found: Mapping[str, Any]) -> RenderableType:

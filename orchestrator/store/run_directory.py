@@ -134,9 +134,12 @@ class RunDirectory:
         return next((path for path in older if since.is_base(read_json(path / "result.json"), result)), None)
 
     def _was_launched_here(self) -> bool:
-        """Whether the plan that lies here is, to the last bit, the one that this laptop launched."""
-        launch = launch_of(self.path.name)
-        return launch is not None and launch.plan_sha256 == plan_hash(self.plan())
+        """Whether the plan that lies here is, to the last bit, the one that this laptop launched; the directory may have
+        another name by now.
+        """
+        plan = self.plan()
+        launch = launch_of(plan["run_id"])
+        return launch is not None and launch.plan_sha256 == plan_hash(plan)
 
     def _files(self) -> Iterator[File]:
         """What is here now, each file described when it is its turn; not what someone who died left aside."""

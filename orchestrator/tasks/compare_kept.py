@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import cast
 
 from orchestrator.errors import InputError
 from orchestrator.figures import Figures, of_run
 from orchestrator.figures.kept import Kept, differing
-from orchestrator.shared.files import read_json
 from orchestrator.store.run_directory import RunDirectory, find
-from orchestrator.verdict.status import Status
 
 _RUN_ID = re.compile(r"\d{8}-\d{6}(-[0-9a-f]+)*-?")
 
@@ -27,15 +24,13 @@ def two_runs(artifacts: Path, repo: Path, a: str, b: str) -> tuple[RunDirectory,
 
 
 def compare(a: RunDirectory, b: RunDirectory) -> Kept:
-    """What differs between them, with the figures of stages that passed when the runs were settled."""
-    return differing(figures_of(a), figures_of(b))
+    """What differs between them, with the figures of stages that passed."""
+    return differing(_figures_of(a), _figures_of(b))
 
 
-def figures_of(run: RunDirectory) -> Figures:
-    """What a kept run measured, by the statuses that it was settled with; none of one that was not."""
-    settled = read_json(run.path / "result.json").get("stages")
-    told = settled if isinstance(settled, list) else []
-    statuses = {str(stage.get("name")): cast(Status, stage.get("status")) for stage in told if isinstance(stage, dict)}
+def _figures_of(run: RunDirectory) -> Figures:
+    """What a kept run measured, by what its stages are when they are judged again: its files may have changed since."""
+    statuses = {stage.name: stage.status for stage in run.rejudge().stages}
     return of_run(run.path, run.plan(), statuses)
 
 

@@ -1,69 +1,32 @@
-"""What the commands about environments show on a terminal: sentences and tables, no data structures."""
+"""Lists on a terminal, however narrow it is."""
 
 from __future__ import annotations
 
 import io
-from typing import Any
 
-from rich.console import Console, RenderableType
+import pytest
+from rich.console import Console
 
+from orchestrator.commands.output import show
 from orchestrator.report import terminal
-from orchestrator.shared.answers import KeptItem, Pruned
 
-GIB = 2**30
-MANAGED = {
-    "kind": "managed", "profile": "torch28", "key": "k1", "python": "/w/envs/k1/bin/python",
-    "python_version": "3.12.3", "torch_cuda": "12.8", "lock_sha256": "0" * 64, "notes": ["numpy is old"],
-    "packages": {"attrs": "1", "numpy": "2.3", "pytest": "9.2", "torch": "2.8.0+cu128", "triton": "3.4.0",
-                 "flash-attn": "2.8.3", "zipp": "3"},
-    "built": {"flash-attn": {"seconds": 2700.0}},
+RUN = {
+    "run_id": "20261127-210729-727648f-f6f553ff", "date": "2026-11-27T21:07:29Z", "pod": "pi-4090-torch23",
+    "verdict": "incomplete", "seconds": 3723.4, "cost": 1.25, "runbook": "nsa-validate", "title": "A long title " * 9,
+}  # fmt: skip
+POD = {
+    "name": "pi-4090", "transport": "ssh", "host": "pod-7.some-provider.example", "port": 10645, "gpu": "RTX 4090",
+    "environment": "rtx4090-torch24", "runbook": "nsa-validate", "cost_per_hour": 0.4,
 }  # fmt: skip
 
 
-def lines_of(found: dict[str, Any]) -> list[str]:
-    return text_of(terminal.facts(found))
-
-
-def text_of(shown: RenderableType) -> list[str]:
+@pytest.mark.parametrize("width", [1, 40, 80, 200])
+def test_what_can_be_copied_is_whole_at_any_width(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
-    Console(file=out, width=200, highlight=False).print(shown)
-    return [" ".join(line.split()) for line in out.getvalue().splitlines()]
-
-
-def test_a_bootstrap_says_which_environment_is_ready() -> None:
-    assert lines_of(MANAGED) == [
-        "environment k1 (torch28): Python 3.12.3, CUDA 12.8",
-        "has torch 2.8.0+cu128, triton 3.4.0, flash-attn 2.8.3, attrs 1, numpy 2.3, pytest 9.2 and 1 more",
-        "at /w/envs/k1/bin/python",
-        "flash-attn was compiled on the pod",
-        "numpy is old",
-    ]
-    system = {"kind": "system", "python": "/usr/bin/python3", "python_version": "3.11.2", "packages": {}}
-    assert lines_of(system) == [
-        "the pod's own Python as it is: Python 3.11.2",
-        "has none of the named packages",
-        "at /usr/bin/python3",
-    ]
-
-
-def test_a_prune_says_what_went_what_stayed_and_why() -> None:
-    def item(kind: str, name: str, in_use: str | None = None) -> KeptItem:
-        return {"kind": kind, "name": name, "bytes": GIB, "in_use": in_use}
-
-    found: Pruned = {
-        "dry_run": False, "before_bytes": 9 * GIB, "after_bytes": 4 * GIB, "free_bytes": 50 * GIB,
-        "removed": [item("run", "r1"), item("run", "r2"), item("environment", "k1")],
-        "kept": [item("run", "r4", "it goes on"), item("run", "r3"), item("tree", "t"), item("tree", "u")],
-    }  # fmt: skip
-    assert text_of(terminal.pruned(found)) == [
-        "removed: 2 runs, 2.0 GiB",
-        "removed: 1 environment, 1.0 GiB",
-        "kept: run r4, 1.0 GiB: it goes on",
-        "kept: 1 run, 1.0 GiB",
-        "kept: 2 trees, 2.0 GiB",
-        "the workdir took 9.0 GiB and takes 4.0 GiB; the disk has 50.0 GiB free",
-    ]
-    planned = text_of(terminal.pruned({**found, "dry_run": True}))
-    assert planned[0] == "would be removed: 2 runs, 2.0 GiB" and "would take 4.0 GiB" in planned[-1]
-    nothing = text_of(terminal.pruned({**found, "removed": [], "kept": []}))
-    assert nothing[0] == "nothing was removed" and len(nothing) == 2
+    monkeypatch.setattr("orchestrator.commands.output.stdout", lambda: Console(file=out, width=width))
+    show([RUN], False, terminal.runs)
+    show([POD], False, terminal.pods)
+    header, run, _, pod = out.getvalue().splitlines()
+    assert header.split()[:4] == ["run_id", "date", "pod", "verdict"]
+    assert run.startswith(f"{RUN['run_id']}  2026-11-27 21:07  pi-4090-torch23  incomplete  1 h 02 min  1.25  ")
+    assert all(str(value) in pod for value in POD.values())

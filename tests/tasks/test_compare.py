@@ -156,6 +156,9 @@ def test_two_kept_runs_are_shown_and_never_judged(commits: Project) -> None:
     assert commits.run("compare", first["run_id"], second["path"], "--fail-on", "slower:3%").exit_code == 3
     mixed = commits.run("compare", first["run_id"], "slow")
     assert mixed.exit_code == 2 and "expected two commits or two runs" in mixed.stderr
+    (commits.root / second["path"] / "artifacts/bench.jsonl").write_text('{"built": 4, "ms": [0.1]}')
+    edited = commits.run("compare", first["run_id"], second["path"], "--json").json
+    assert edited["differences"][-1] == "bench: passed and invalid" and edited["rows"][0]["b"] is None
 
 
 @pytest.mark.parametrize(("text", "limit"), [("slower:3%", Limit("slower", 0.03)), ("faster", Limit("faster", 0.0))])

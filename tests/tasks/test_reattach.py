@@ -128,6 +128,10 @@ def test_a_plan_that_was_changed_on_the_pod_is_refused(project: Project, other: 
         assert not (other.root / "artifacts").exists() and not list(other.root.parent.rglob("out"))
     launched = project.here("report", "--json", run_id).json
     assert (launched["verdict"], launched["plan_from"]) == ("passed", "laptop")
+    kept = project.root / launched["path"]
+    renamed = kept.rename(kept.with_name("monday"))
+    assert project.here("report", "--json", str(renamed)).json["plan_from"] == "laptop"
+    renamed.rename(kept)
 
     record = project.home / "runs" / f"{run_id}.json"
     record.write_text(json.dumps({**json.loads(record.read_text()), "plan_sha256": "0" * 64}))

@@ -44,11 +44,12 @@ _SSH_SAYS: Sequence[tuple[str, type[NsaPodError], str]] = (
 
 
 def connect_failed(
-    pod: str, endpoint: Endpoint, error: Exception, offered: Sequence[str], proxy_said: bytes
+    pod: str, endpoint: Endpoint, error: Exception, offered: Sequence[str], proxy_said: bytes | None
 ) -> NsaPodError:
-    """The error for a connection that could not be made; `offered` are the keys that were tried."""
+    """The error for a connection that could not be made; `offered` are the keys that were tried, `proxy_said`
+    is what a proxy that failed said."""
     what = f"pod {pod!r}: cannot connect to {endpoint} as {endpoint.user}"
-    if proxy_said:
+    if proxy_said is not None:
         return ssh_failed(f"{what} through {endpoint.via or 'its ProxyCommand'}", proxy_said, Unreachable)
     return Unreachable(f"{what}: {_reason(error, offered)}")
 

@@ -19,9 +19,9 @@ class Proxy:
             argv = ["sh", "-c", f"exec {_expand(command, endpoint, alias)}"]
             self._child = Background(argv, stdin=theirs.fileno(), stdout=theirs.fileno())
 
-    def complaint(self) -> bytes:
+    def complaint(self) -> bytes | None:
         """What the command said, if it has failed; a broken connection shows a moment before the command's end."""
-        return self._child.said() if self._child.code(GRACE_S / 4) else b""
+        return self._child.said() if self._child.code(GRACE_S / 4) else None
 
     def close(self) -> None:
         """End the command."""

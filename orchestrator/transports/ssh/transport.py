@@ -219,7 +219,7 @@ class SshTransport(Transport):
         try:
             connection.open()
         except _BROKEN as error:
-            said = self._proxy.complaint() if self._proxy else b""
+            said = self._proxy.complaint() if self._proxy else None
             raise connect_failed(self.pod.name, endpoint, error, identities.offered, said) from error
         finally:
             if not connection.is_connected:
