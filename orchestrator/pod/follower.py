@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from orchestrator.errors import IntegrityError
 from orchestrator.pod.client import Agent, Tail
 from orchestrator.pod.download import Downloader, Quota
-from orchestrator.pod.retry import Connect, Retry
+from orchestrator.pod.retry import Connect, while_it_runs
 from orchestrator.results import Seen
 from orchestrator.shared.answers import RunState, RunStatus
 from orchestrator.shared.events import Event
@@ -50,11 +50,7 @@ class Follower:
         `agent` is an open connection to begin with. What is seen counts as much of the journal as has its files here:
         somebody else who follows may have come further. ContactLost without progress for GIVE_UP_S.
         """
-        run_id = self.run.path.name
-        which = f"--pod {self.run.plan()['pod']} {run_id}"
-        retry = Retry(
-            self.connect, self.progress, "the run goes on", f"nsa-pod follow {which}, or nsa-pod cancel {which}"
-        )
+        retry = while_it_runs(self.connect, self.progress, self.run.plan()["pod"], self.run.path.name)
         return retry.until_done(lambda there: self._follow_on(there, retry.advance), agent)
 
     def _follow_on(self, agent: Agent, advance: Callable[[], None]) -> Seen:

@@ -55,7 +55,7 @@ class Retry:
 
         GaveUp without progress for `give_up_s`, Interrupted by the user.
         """
-        try:
+        with self.interruptible():
             while True:
                 try:
                     with nullcontext(agent) if agent else self.connect() as connected:
@@ -65,6 +65,12 @@ class Retry:
                 except (ContactLost, Unreachable, CommandTimeout) as e:
                     agent = None
                     self._lost(e)
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Interrupted, which says what goes on, where the user interrupts."""
+        try:
+            yield
         except KeyboardInterrupt as e:
             raise Interrupted(f"{self.goes_on}: {self.way_back}", exit_code(e)) from None
 
@@ -78,6 +84,12 @@ class Retry:
             raise GaveUp(f"no progress for {self.give_up_s:.0f} s: {error}; {self.goes_on}: {self.way_back}")
         time.sleep(PAUSES_S[min(self._attempt, len(PAUSES_S) - 1)])
         self._attempt += 1
+
+
+def while_it_runs(connect: Connect, progress: Progress, pod: str, run_id: str) -> Retry:
+    """While a run goes on on its pod."""
+    which = f"--pod {pod} {run_id}"
+    return Retry(connect, progress, "the run goes on", f"nsa-pod follow {which}, or nsa-pod cancel {which}")
 
 
 def before_launch(agent: Agent, progress: Progress, work: Callable[[Agent], T]) -> T:

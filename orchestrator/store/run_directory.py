@@ -134,8 +134,8 @@ class RunDirectory:
         return next((path for path in older if since.is_base(read_json(path / "result.json"), result)), None)
 
     def _was_launched_here(self) -> bool:
-        """Whether the plan that lies here is, to the last bit, the one that this laptop launched; the directory may have
-        another name by now.
+        """Whether the plan that lies here is, to the last bit, the one that this laptop launched, by whatever name it
+        lies here.
         """
         plan = self.plan()
         launch = launch_of(plan["run_id"])

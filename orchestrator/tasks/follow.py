@@ -14,6 +14,7 @@ from orchestrator.plan.plan import read_plan
 from orchestrator.pod.client import Agent
 from orchestrator.pod.download import quota_of
 from orchestrator.pod.follower import Follower
+from orchestrator.pod.retry import while_it_runs
 from orchestrator.pod.session import PodSession
 from orchestrator.results import Result
 from orchestrator.shared.answers import RunSummary
@@ -53,18 +54,19 @@ def follow(session: PodSession, choice: Choice, *, wait: bool) -> Result:
 
 def bring_home(session: PodSession, agent: Agent, run: RunDirectory, *, wait: bool = True) -> Result:
     """Follow the run over `agent`, and over new connections should that one break, and judge it."""
-    plan = run.plan()
-    earlier = plan["estimate"].get("stages") if plan["estimate"] else None
-    names = [stage["name"] for stage in plan["stages"]]
-    session.progress.expect_stages(names, earlier, judged=not is_command(plan))
-    follower = Follower(
-        session.open,
-        run,
-        session.progress,
-        quota_of(session.pod),
-        lambda there: launcher_of(there).status(run.path.name),
-        wait,
-    )
+    with while_it_runs(session.open, session.progress, session.pod.name, run.path.name).interruptible():
+        plan = run.plan()
+        earlier = plan["estimate"].get("stages") if plan["estimate"] else None
+        names = [stage["name"] for stage in plan["stages"]]
+        session.progress.expect_stages(names, earlier, judged=not is_command(plan))
+        follower = Follower(
+            session.open,
+            run,
+            session.progress,
+            quota_of(session.pod),
+            lambda there: launcher_of(there).status(run.path.name),
+            wait,
+        )
     try:
         return run.settle(follower.follow(agent))
     except DiskError as e:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from orchestrator.errors import InputError, PodError
 from orchestrator.pod.client import Agent
-from orchestrator.pod.retry import Retry
+from orchestrator.pod.retry import while_it_runs
 from orchestrator.pod.session import PodSession
 from orchestrator.results import read_events
 from orchestrator.store import launches
@@ -96,10 +96,7 @@ class Reading:
 
     def to_end(self, session: PodSession, agent: Agent) -> None:
         """Until the stage has ended, over new connections should one break."""
-        which = f"--pod {session.pod.name} {self.run_id}"
-        retry = Retry(
-            session.open, session.progress, "the run goes on", f"nsa-pod follow {which}, or nsa-pod cancel {which}"
-        )
+        retry = while_it_runs(session.open, session.progress, session.pod.name, self.run_id)
 
         def read(there: Agent) -> None:
             while not self._read_on(there, _WAIT_S):

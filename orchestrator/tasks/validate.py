@@ -14,7 +14,7 @@ from orchestrator.plan.limits import after, describe
 from orchestrator.plan.plan import Capabilities, Place, do_the_same, make_plan, secret_values, unmet
 from orchestrator.pod.client import Agent
 from orchestrator.pod.facts import PodFacts
-from orchestrator.pod.retry import before_launch
+from orchestrator.pod.retry import before_launch, while_it_runs
 from orchestrator.pod.session import PodSession
 from orchestrator.pod.sync import sync
 from orchestrator.results import Result
@@ -112,9 +112,10 @@ def begin(
     progress = session.progress
     progress.busy(f"starting run {plan['run_id']}")
     run = launch(session, agent, plan, secrets, request.artifacts, request.repo.root, claim)
-    machines.remember(request.pod, plan["run_id"], plan["facts"])
-    progress.say(f"run {plan['run_id']} started on pod {plan['pod']}")
-    progress.busy("checking tree and environment")
+    with while_it_runs(session.open, progress, plan["pod"], plan["run_id"]).interruptible():
+        machines.remember(request.pod, plan["run_id"], plan["facts"])
+        progress.say(f"run {plan['run_id']} started on pod {plan['pod']}")
+        progress.busy("checking tree and environment")
     return run
 
 

@@ -62,7 +62,8 @@ def transport(sock: Any, **options: Any) -> paramiko.Transport:
 
 def said_instead(made: paramiko.Transport | None) -> str:
     """The last line that the server of a transport which could not be opened said, if no line of it was SSH."""
-    lines = made.packetizer.greeting.decode(errors="replace").strip().splitlines() if made else []
+    greeting = made.packetizer.greeting if made and isinstance(made.packetizer, _Packets) else b""
+    lines = greeting.decode(errors="replace").strip().splitlines()
     return "" if not lines or any(line.startswith("SSH-") for line in lines) else lines[-1]
 
 

@@ -47,7 +47,7 @@ def _host_key(key: paramiko.PKey) -> HostKey:
 
 
 class PinnedConnection(fabric.Connection):  # type: ignore[misc]
-    """`open` raises KeyRefused, TurnedAway, or what paramiko and sockets raise; every step of it is bounded by CONNECT_LIMIT_S."""
+    """`open` raises KeyRefused, TurnedAway, or what paramiko and sockets raise; CONNECT_LIMIT_S bounds each step."""
 
     _pin: HostKey | None = None  # declared here, as Fabric takes other attributes for its configuration
 

@@ -208,7 +208,9 @@ class SshTransport(Transport):
                     raise
             time.sleep(AGAIN_S / 20)
 
-    def _attempt(self, endpoint: Endpoint, pin: hostkeys.HostKey | None, key_types: tuple[str, ...]) -> PinnedConnection:
+    def _attempt(
+        self, endpoint: Endpoint, pin: hostkeys.HostKey | None, key_types: tuple[str, ...]
+    ) -> PinnedConnection:
         identities = Identities(endpoint)
         hop = f"{self._alias}.hop1" if endpoint.via else None
         command = sshconfig.proxy_command(endpoint, self.config, hop)
