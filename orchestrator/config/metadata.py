@@ -47,14 +47,18 @@ class Needs:
 
 
 class Metadata:
-    """What the files of the project in a folder say; what cannot be read says nothing."""
+    """What the files of the project in a folder say; what cannot be read says nothing. `broken` is why pyproject.toml
+    cannot be.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.broken = ""
+        self._data: Mapping[str, Any] = {}
         try:
-            self._data: Mapping[str, Any] = tomli.loads(text_of(folder / "pyproject.toml"))
-        except (tomli.TOMLDecodeError, RecursionError):
-            self._data = {}
+            self._data = tomli.loads(text_of(folder / "pyproject.toml"))
+        except (tomli.TOMLDecodeError, RecursionError) as error:
+            self.broken = str(error)
         self._setup = ini(text_of(folder / "setup.cfg"))
         self._setup_py = text_of(folder / "setup.py")
         try:

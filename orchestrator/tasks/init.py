@@ -7,10 +7,12 @@ from pathlib import Path
 
 from orchestrator.config import json_schema, starter
 from orchestrator.config.inventory import FILENAME
+from orchestrator.config.metadata import Metadata
 from orchestrator.config.runbook import FOLDER, locate_runbook, own_runbooks
 from orchestrator.config.survey import Survey, survey
 from orchestrator.errors import InputError
 from orchestrator.git.repository import is_bare
+from orchestrator.text import plain
 
 
 @dataclass
@@ -34,7 +36,10 @@ def init(folder: Path) -> Begun:
             f"{folder.resolve()} is a bare repository, or git's own folder: expected a repository with its files"
         )
     found = survey(folder)
-    done = Begun("; ".join(project.told() for project in found), "; ".join(filter(None, map(_advice, found))))
+    broken = Metadata(folder).broken
+    advice = [f"pyproject.toml is not valid TOML, and nothing of it was taken: {plain(broken)}"] if broken else []
+    advice += filter(None, map(_advice, found))
+    done = Begun("; ".join(project.told() for project in found), "; ".join(advice))
     _write(folder / FILENAME, starter.PODS, done)
     own = [locate_runbook(name, folder)[0] for name in own_runbooks(folder)]
     done.kept += own

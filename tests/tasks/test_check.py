@@ -188,6 +188,9 @@ def test_what_init_writes_is_right(project: Project) -> None:
     assert "kept pods.yaml" in again.stderr and "kept runbooks/validate.yaml" in again.stderr
     assert (project.root / "runbooks/validate.yaml").read_text() == before
     assert json.loads((project.root / "runbooks/.schema/runbook.json").read_text())["title"]
+    assert "note:" not in again.stderr
+    project.write({"pyproject.toml": "[project\n"})
+    assert "note: pyproject.toml is not valid TOML, and nothing of it was taken: " in project.here("init").stderr
 
 
 def test_where_no_results_can_be_kept_is_said_before_anything_is_run(project: Project) -> None:
