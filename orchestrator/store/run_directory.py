@@ -224,12 +224,22 @@ def kept(artifacts: Path, repo: Path) -> list[RunDirectory]:
     """The runs kept under `artifacts`, newest first; run ids begin with their time."""
     runner = artifacts / "runner"
     plans = runner.glob("*/*/plan.json") if os.path.isdir(runner) else ()  # also for what cannot be a path
-    # The short commit and `latest` are links to directories that are found under their own names.
+    # The short commit and `latest` lead to directories that are found under their own names, as links, and where a copy
+    # that followed links has made directories of them.
     found = [p.parent for p in plans if not p.parent.is_symlink() and not p.parent.parent.is_symlink()]
-    return [open_directory(path, repo) for path in sorted(found, key=lambda path: order(path.name), reverse=True)]
+    own = [path for path in found if path.name != LATEST and not path.name.startswith(".")]
+    by_name = {(_short(path.parent), path.name): path for path in sorted(own, key=lambda path: len(path.parent.name))}
+    runs = sorted(by_name.values(), key=lambda path: order(path.name), reverse=True)
+    return [open_directory(path, repo) for path in runs]
+
+
+def _short(commit: Path) -> str:
+    return commit.name.lstrip(".")[:7]
 
 
 def _point(link: Path, target: str) -> None:
+    if link.is_dir() and not link.is_symlink():  # a copy that followed links made it; who knows what it alone holds
+        link.rename(link.with_name(f".{link.name}.{os.getpid()}.copy"))
     aside = link.with_name(f".{link.name}.{os.getpid()}")
     aside.unlink(missing_ok=True)
     aside.symlink_to(target)

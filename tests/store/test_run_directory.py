@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import shutil
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from orchestrator.pod.download import Downloader
 from orchestrator.results import Result, Seen
 from orchestrator.shared.files import describe
-from orchestrator.store.run_directory import RunDirectory
+from orchestrator.store.run_directory import RunDirectory, kept
 from orchestrator.verdict.case import SESSIONS
 from tests.support.files import write_files
 from tests.support.run_files import ended_run, make_run, record, write_journal
@@ -103,3 +104,18 @@ def test_an_earlier_run_that_cannot_be_read_is_passed_over(tmp_path: Path) -> No
     before = run_of(tmp_path, "a", ["a", "b"], [])
     (tmp_path / before.path / "journal.jsonl").write_text("damaged")
     assert run_of(tmp_path, "b", ["a"], []).notes == []
+
+
+def test_a_copy_that_followed_links_holds_each_run_once_and_takes_new_ones(tmp_path: Path) -> None:
+    run = ended_run(tmp_path)
+    run.settle(Seen("ended"))
+    artifacts = tmp_path / "copied"
+    shutil.copytree(tmp_path / "artifacts", artifacts)  # which follows them
+    assert not (artifacts / "runner/ccccccc").is_symlink()
+    (copied,) = kept(artifacts, tmp_path)
+    assert copied.path == artifacts / "runner" / ("c" * 40) / run.path.name
+    copied.settle(Seen("ended"))
+    assert (artifacts / "runner/ccccccc").is_symlink() and (artifacts / "runner/latest").resolve() == copied.path
+    assert [one.path for one in kept(artifacts, tmp_path)] == [copied.path]
+    shutil.rmtree(copied.path.parent)
+    assert [one.path.name for one in kept(artifacts, tmp_path)] == [run.path.name], "what a copy alone holds"
