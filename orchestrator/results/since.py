@@ -1,9 +1,12 @@
-"""What the last passed run of a runbook had and this one has not: where a test is taken away, nothing fails."""
+"""What the last passed runs of a runbook had and this one has not: where a test is taken away, or made weaker, nothing
+fails.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,63 +14,91 @@ from orchestrator.errors import IntegrityError
 from orchestrator.plan.plan import read_plan
 from orchestrator.results.judge import read_events
 from orchestrator.results.model import Result
+from orchestrator.results.weaker import weaker
 from orchestrator.shared import stage_record
+from orchestrator.shared.files import read_json
 from orchestrator.shared.plan import Plan
 from orchestrator.text import count, listing
 from orchestrator.verdict.case import Case, Run
 from orchestrator.verdict.outcomes import Session
 
+MOST = 3
+"""Runs that one is held against: the last is what is spoken of, those before it tell what differs from run to run."""
+
 
 class _Kept(NamedTuple):
-    """A run's plan, and by stage the tests of those that ended."""
+    """A run's plan, and by stage the tests of those that passed."""
 
     plan: Plan
     sessions: dict[str, Session]
 
 
 def is_base(told: Mapping[str, Any], result: Result) -> bool:
-    """Whether an earlier run, by its result.json, passed with the same runbook on the same pod, of another tree."""
+    """Whether an earlier run, by its result.json, passed with the same runbook on the same pod, of another tree; one
+    that was asked for a part of the stages says nothing of the others.
+    """
     runbook = told.get("runbook")
-    name = runbook.get("name") if isinstance(runbook, dict) else None
-    then = (told.get("verdict"), told.get("pod"), name)
-    return then == ("passed", result.pod, result.runbook["name"]) and told.get("tree") != result.tree
+    origin = runbook if isinstance(runbook, dict) else {}
+    then = (told.get("verdict"), told.get("pod"), origin.get("name"), origin.get("partial", False))
+    return then == ("passed", result.pod, result.runbook["name"], False) and told.get("tree") != result.tree
 
 
-def notes(result: Result, directory: Path, before: Path) -> list[str]:
-    """As sentences, of stages that passed in the run in `directory`; none where one of the two cannot be read."""
-    try:
-        return list(_lacks(result, _read(directory), _read(before)))
-    except (IntegrityError, OSError, ValueError, RecursionError):
-        return []
+def notes(result: Result, directory: Path, before: Iterable[Path]) -> list[str]:
+    """As sentences, of stages that passed in the run in `directory`; `before` are those that are its bases, the last
+    one first. None where it cannot be read, and of what cannot be of those.
+    """
+    bases = [*filter(None, map(_readable, before))]
+    now = _readable(directory, result.statuses) if bases else None
+    return [*_lacks(result, now, bases)] if now else []
 
 
-def _read(directory: Path) -> _Kept:
+def _readable(directory: Path, statuses: Mapping[str, str] | None = None) -> _Kept | None:
+    with suppress(IntegrityError, OSError, ValueError, LookupError, TypeError, RecursionError):
+        return _read(directory, statuses or _statuses(directory))
+    return None
+
+
+def _statuses(directory: Path) -> dict[str, str]:
+    return {stage["name"]: stage["status"] for stage in read_json(directory / "result.json")["stages"]}
+
+
+def _read(directory: Path, statuses: Mapping[str, str]) -> _Kept:
     plan = read_plan((directory / "plan.json").read_text(errors="replace"), str(directory / "plan.json"))
     records = stage_record.by_stage(
         read_events(directory, keep=lambda event, line: event["event"].startswith("stage_"))
     )
-    ended = (stage for stage in plan["stages"] if stage["name"] in records)
-    cases = (Case(Run(directory), stage, stage_record.read(records[stage["name"]])) for stage in ended)
+    passed = (stage for stage in plan["stages"] if statuses.get(stage["name"]) == "passed")
+    cases = (Case(Run(directory), stage, stage_record.read(records[stage["name"]])) for stage in passed)
     return _Kept(plan, {case.stage["name"]: case.session for case in cases})
 
 
-def _lacks(result: Result, now: _Kept, before: _Kept) -> Iterator[str]:
-    then = f"the last passed run of this runbook on pod {result.pod} (commit {before.plan['commit'][:7]})"
-    stages = {stage["name"]: stage for stage in now.plan["stages"]}
-    gone = before.sessions.keys() - stages.keys() - {stage["name"] for stage in now.plan["left_out"]}
-    if gone:
-        yield f"{then} had {count(len(gone), 'stage')} that this one has not: {listing(sorted(gone))}"
-    for stage in before.plan["stages"]:
-        name = stage["name"]
-        if result.statuses.get(name) != "passed" or name not in before.sessions:
-            continue
-        # Artifacts may be named after their commit.
-        asked = {key: value for key, value in stage["expect"].items() if key != "artifacts"}
-        other = [key for key, value in asked.items() if stages[name]["expect"].get(key) != value]
-        if other:
-            yield f"{name} was asked for something else in {then}: {listing(other)}"
-        yield from _fewer_tests(name, now.sessions[name], before.sessions[name], then)
-        yield from _fewer_assertions(name, now.sessions[name], before.sessions[name], then)
+def _lacks(result: Result, now: _Kept, bases: Sequence[_Kept]) -> Iterator[str]:
+    """Of each stage by the last run in which it passed, too."""
+    stages = {stage["name"] for stage in (*now.plan["stages"], *now.plan["left_out"])}
+    gone = bases[0].sessions.keys() - stages
+    if gone and not result.runbook.get("partial"):
+        had = f"{_then(result, bases[0])} had {count(len(gone), 'stage')} that this one has not"
+        yield f"{had}: {listing(sorted(gone))}"
+    for name, session in now.sessions.items():
+        with_stage = [base for base in bases if name in base.sessions]
+        if with_stage:
+            then, before = _then(result, with_stage[0]), [base.sessions[name] for base in with_stage]
+            yield from _asked_otherwise(name, now.plan, with_stage[0].plan, then)
+            yield from _fewer_tests(name, session, before[0], then)
+            yield from _fewer_assertions(name, session, before[0], then)
+            yield from weaker(name, session, before, then)
+
+
+def _then(result: Result, base: _Kept) -> str:
+    return f"the last passed run of this runbook on pod {result.pod} (commit {base.plan['commit'][:7]})"
+
+
+def _asked_otherwise(stage: str, now: Plan, before: Plan, then: str) -> Iterator[str]:
+    here, were = (next(each["expect"] for each in plan["stages"] if each["name"] == stage) for plan in (now, before))
+    # Artifacts may be named after their commit.
+    other = [key for key, value in were.items() if key != "artifacts" and here.get(key) != value]
+    if other:
+        yield f"{stage} was asked for something else in {then}: {listing(other)}"
 
 
 def _fewer_tests(stage: str, now: Session, before: Session, then: str) -> Iterator[str]:

@@ -130,10 +130,12 @@ class _Origin(TypedDict):
 
 class RunbookOrigin(_Origin, total=False):
     """Where the runbook came from; `committed` says whether the commit holds the same bytes at that path, `instead_of`
-    which file of the commit a packaged one of its name has replaced.
+    which file of the commit a packaged one of its name has replaced, `partial` that not all of its stages were asked
+    for.
     """
 
     instead_of: str
+    partial: bool
 
 
 class Layer(TypedDict):

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
@@ -124,14 +125,15 @@ class RunDirectory:
     def _judge(self, seen: Seen) -> Result:
         source: PlanSource = "laptop" if self._was_launched_here() else "pod"
         result = judge(self.path, seen, path=self.shown, plan_from=source)
-        before = self._last_passed(result) if result.verdict else None
-        return result.model_copy(update={"notes": since.notes(result, self.path, before)}) if before else result
+        if not result.verdict:
+            return result
+        return result.model_copy(update={"notes": since.notes(result, self.path, self._bases(result))})
 
-    def _last_passed(self, result: Result) -> Path | None:
-        """Where the last run before it lies that it may be held against."""
+    def _bases(self, result: Result) -> Iterator[Path]:
+        """Where the last runs before it lie that it may be held against."""
         artifacts = self.path.parent.parent.parent
         older = (run.path for run in kept(artifacts, artifacts) if order(run.path.name) < order(self.path.name))
-        return next((path for path in older if since.is_base(read_json(path / "result.json"), result)), None)
+        return islice((path for path in older if since.is_base(read_json(path / "result.json"), result)), since.MOST)
 
     def _was_launched_here(self) -> bool:
         """Whether the plan that lies here is, to the last bit, the one that this laptop launched, by whatever name it

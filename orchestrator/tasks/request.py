@@ -73,6 +73,7 @@ class Request:
     mutants: Mapping[str, Mutation]
     sabotage: bool
     command: bool = False
+    partial: bool = False
 
     @property
     def runbook(self) -> Runbook:
@@ -91,6 +92,8 @@ class Request:
         held = self.repo.blob_at(self.revision.commit, own) if self.file.source == "packaged" else None
         if held not in (None, self.file.text.encode()):
             origin["instead_of"] = own
+        if self.partial:
+            origin["partial"] = True
         return origin
 
     @cached_property
@@ -173,9 +176,9 @@ def find(asked: Asked, narrow: Callable[[Runbook], Runbook] = lambda runbook: ru
     revision = steps.attempt(lambda: repo.revision(asked.commit)) if repo else None
     contents = steps.attempt(lambda: repo.contents(revision)) if repo and revision else None
     root = repo.root if repo else asked.repo
-    file = None
+    file = whole = None
     if repo or asked.runbook:
-        file = steps.attempt(lambda: find_runbook(asked.runbook or default_runbook(pod, root), root))
+        file = whole = steps.attempt(lambda: find_runbook(asked.runbook or default_runbook(pod, root), root))
     if file and asked.command:
         file = replace(file, document=replace(file.document, value=_only(asked.command, file.runbook)))
     elif file:
@@ -205,6 +208,7 @@ def find(asked: Asked, narrow: Callable[[Runbook], Runbook] = lambda runbook: ru
         mutants=mutants,
         sabotage=sabotage,
         command=bool(asked.command),
+        partial=whole is not None and len(file.runbook.stages) < len(whole.runbook.stages),
     )
     request.preview()  # what is wrong with the plan itself is said before a pod is contacted
     return request

@@ -24,7 +24,8 @@ class Test:
     `id` is its `node_id`, or tells it apart from other tests that have that, too; it is what all else is told of.
     `skipped_subtests` holds their reasons; `routes` maps route.<op> to the values that were recorded, in order.
     `checks` counts the assertions and comparisons that ran and could fail, None where that is not known; `vacuous`
-    says why not one of those that ran could.
+    says why not one of those that ran could. `compared` holds how many elements were compared within which tolerance,
+    None where either is not known; `dtypes` the types of those that are floats.
     """
 
     id: str
@@ -36,6 +37,8 @@ class Test:
     routes: dict[str, list[str]] = field(default_factory=dict)
     checks: int | None = None
     vacuous: str = ""
+    compared: list[tuple[float | None, float | None]] = field(default_factory=list)
+    dtypes: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -212,6 +215,12 @@ def _fold_checks(test: Test, checks: dict[str, Any]) -> None:
         test.reason = str(dropped) if dropped else f"no assertion of it ran{f': {why}' if why else ''}"
     elif "ran" in checks:
         test.checks, test.vacuous = int(checks["ran"]), str(checks.get("vacuous") or "")
+        test.compared = [(_number(tolerance), _number(elements)) for tolerance, elements in checks.get("compared", ())]
+        test.dtypes = [str(name) for name in checks.get("dtypes", ())]
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
 
 
 def _fold_raised(session: Session, id_: str, event: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import multiprocessing
 import shutil
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,19 +53,28 @@ AFTER = "the last passed run of this runbook on pod p (commit aaaaaaa)"
 
 
 def run_of(
-    folder: Path, commit: str, tests: list[str], asserts: list[str], stages: tuple[str, ...] = ("t",), least: int = 1
+    folder: Path,
+    commit: str,
+    tests: list[str],
+    asserts: list[str],
+    stages: tuple[str, ...] = ("t",),
+    least: int = 1,
+    elements: int = 1,
+    **more: Any,
 ) -> Result:
-    """A run whose stage `t` ran these tests, and reached these assertions."""
+    """A run whose stage `t` ran these tests, each of which compared so many elements, and reached these assertions."""
     asked = json.dumps({"artifacts": [{"path": "t.txt", "from": "stdout"}], "tests": {"min_passed": least}})
     others = {name: True for name in stages if name != "t"}
     extra = f"  - {{name: t, run: [tool], expect: {asked}}}\n"
-    run, plan = make_run(folder, others, extra, commit=commit * 40, tree_hash=commit * 40)
+    run, plan = make_run(folder, others, extra, commit=commit * 40, tree_hash=commit * 40, **more)
+    checks = {"ran": 1, "compared": [[0.1, elements]]}
     lines: list[dict[str, object]] = [
         {"event": "start"},
         *({"event": event, "ids": tests} for event in ("collected", "selected")),
     ]
     for test in tests:
-        lines += ({"event": "phase", "id": test, "when": when, "outcome": "passed"} for when in ("call", "teardown"))
+        known = {"event": "phase", "id": test, "outcome": "passed"}
+        lines += [{**known, "when": "call"}, {**known, "when": "teardown", "checks": checks}]
     lines += [{"event": "assertions", "due": [], "reached": asserts}, {"event": "end", "status": 0}]
     path = f"stages/t/{SESSIONS}/1.jsonl"
     write_files(run.path, {path: "".join(f"{json.dumps(line)}\n" for line in lines)})
@@ -119,3 +129,37 @@ def test_a_copy_that_followed_links_holds_each_run_once_and_takes_new_ones(tmp_p
     assert [one.path for one in kept(artifacts, tmp_path)] == [copied.path]
     shutil.rmtree(copied.path.parent)
     assert [one.path.name for one in kept(artifacts, tmp_path)] == [run.path.name], "what a copy alone holds"
+
+
+# Of runs of the same second the commits tell the order.
+FEWER = f"tests of t compared fewer elements than in {AFTER}: a (8, not 4,096)"
+
+
+def test_a_test_that_compares_less_under_its_id_is_said(tmp_path: Path) -> None:
+    run_of(tmp_path, "a", ["a", "b"], [], elements=4096)
+    assert run_of(tmp_path, "b", ["a"], [], elements=8).notes[-1] == FEWER
+
+
+def test_what_differs_from_run_to_run_is_not_said(tmp_path: Path) -> None:
+    run_of(tmp_path, "0", ["a"], [], elements=9)
+    run_of(tmp_path, "a", ["a"], [], elements=4096)
+    assert run_of(tmp_path, "b", ["a"], [], elements=8).notes == []
+
+
+def test_a_run_that_was_asked_for_less_is_no_base_and_lacks_nothing(tmp_path: Path) -> None:
+    """As one of a bisection is."""
+    run_of(tmp_path, "a", ["a"], [], ("t", "more"), elements=4096)
+    part = run_of(tmp_path, "d", ["a"], [], elements=9, partial=True)
+    assert [note.partition(" than")[0] for note in part.notes] == ["tests of t compared fewer elements"]
+    assert run_of(tmp_path, "f", ["a"], [], elements=8).notes == [
+        f"{AFTER} had 1 stage that this one has not: more",
+        FEWER,
+    ]
+
+
+def test_a_stage_is_held_against_the_last_run_in_which_it_passed(tmp_path: Path) -> None:
+    run_of(tmp_path, "a", ["a"], [], elements=4096)
+    other, plan = make_run(tmp_path, {"t": False, "more": True}, commit="d" * 40, tree_hash="d" * 40)
+    write_journal(other, plan, [record(other, "t", exit_code=1), record(other, "more")])
+    assert other.settle(Seen("ended")).verdict == "passed"
+    assert run_of(tmp_path, "f", ["a"], [], ("t", "more"), elements=8).notes == [FEWER]

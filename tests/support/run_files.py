@@ -26,10 +26,13 @@ def make_run(
     sm: int | None = None,
     commit: str = "c" * 40,
     tree_hash: str = "7" * 40,
+    partial: bool = False,
 ) -> tuple[RunDirectory, Plan]:
     lines = "".join(f"  - {STAGE % (name, str(required).lower(), name)}\n" for name, required in stages.items())
     runbook = loads(f"name: r\nstages:\n{lines}{extra}", "r.yaml", Runbook)
     origin = RunbookOrigin(name="r", source="file", path="r.yaml", sha256="0" * 64, committed=False)
+    if partial:
+        origin["partial"] = True
     tree = Tree(commit, b"", tree_hash, [], False, frozenset())
     pod = Pod(name="p", transport="local", cost_per_hour=2.0)
     environment = Environment(kind="system", packages={"torch": "2.8.0"})

@@ -25,6 +25,7 @@ _WATCHED = {
     "pandas.testing": ("assert_frame_equal", "assert_series_equal", "assert_index_equal"),
 }  # fmt: skip
 _APPROX = ("_pytest.approx", "_pytest.python_api")  # of versions of pytest
+_APPROXIMATIONS = ("ApproxScalar", "ApproxNumpy", "ApproxMapping", "ApproxSequenceLike", "ApproxSequencelike")
 _OTHERS = {"numpy.testing": ("assert_array_less",)}
 """Whose arguments are not looked at."""
 _INFINITE = float("inf")
@@ -45,10 +46,8 @@ class Comparisons:
 
     def _watch(self, module: Any) -> None:
         for name in _WATCHED[module.__name__]:
-            after = self._has_held_to_decimals if "almost_equal" in name else self._has_held
-            if module.__name__ == "pandas.testing":
-                after = self._has_held_of_two
-            watch(module, name, after=after, failed=self._failing(name))
+            after = self._to_decimals if "almost_equal" in name else self._of_two
+            watch(module, name, after=after(name), failed=self._failing(name))
         for name in _OTHERS.get(module.__name__, ()):
             watch(module, name, failed=self._failing(name))
 
@@ -59,32 +58,32 @@ class Comparisons:
 
         return failed
 
-    def _has_held(self, frame: FrameType, result: object, *operands: Any, **options: Any) -> None:
-        self._note(why_vacuous(*operands, **options))
+    def _of_two(self, name: str) -> Callable[..., None]:
+        most = 2 if name in _WATCHED["pandas.testing"] else None  # what is given by its place behind is no tolerance
 
-    def _has_held_of_two(self, frame: FrameType, result: object, *operands: Any, **options: Any) -> None:
-        """What pandas is given by its place behind both is no tolerance."""
-        self._note(why_vacuous(*operands[:2], **options))
+        def has_held(frame: FrameType, result: object, *operands: Any, **options: Any) -> None:
+            self._checks.now.held(name, *operands[:most], **options)
 
-    def _has_held_to_decimals(
-        self, frame: FrameType, result: object, *operands: Any, decimal: Any = None, **options: Any
-    ) -> None:
-        left, right, *more = (
-            *operands,
-            *(options[name] for name in ("actual", "desired", "x", "y") if name in options),
-        )
-        self._note(why_vacuous(left, right, decimal=more[0] if more else decimal))
+        return has_held
 
-    def _note(self, why: str | None) -> None:
-        if why:
-            self._checks.now.vacuous.append(why)
+    def _to_decimals(self, name: str) -> Callable[..., None]:
+        def has_held(frame: FrameType, result: object, *operands: Any, decimal: Any = None, **options: Any) -> None:
+            left, right, *more = (
+                *operands,
+                *(options[name] for name in ("actual", "desired", "x", "y") if name in options),
+            )
+            self._checks.now.held(name, left, right, decimal=more[0] if more else decimal)
+
+        return has_held
 
     def _watch_case(self, case: Any) -> None:
         def has_held(
             frame: FrameType, result: None, test: Any, first: Any, second: Any, *args: Any, **named: Any
         ) -> None:
             given = dict(zip(("places", "msg", "delta"), args), **named)
-            self._note(why_vacuous(first, second, atol=given.get("delta"), decimal=given.get("places")))
+            self._checks.now.held(
+                "assertAlmostEqual", first, second, atol=given.get("delta"), decimal=given.get("places")
+            )
 
         def is_true(frame: FrameType, result: None, test: Any, expr: Any, msg: Any = None) -> None:
             if type(expr) is type(msg) and not isinstance(expr, (bool, str)) and _differ(expr, msg):
@@ -94,14 +93,18 @@ class Comparisons:
         watch(case.TestCase, "assertTrue", after=is_true)
 
     def _watch_approx(self, module: Any) -> None:
-        """Of numbers: what of a sequence is compared, its elements, is compared within pytest."""
+        """What of a sequence is compared, its elements, is compared within pytest."""
 
         def equals(frame: FrameType, result: object, expected: Any, actual: Any) -> None:
             if result is True and frame.f_globals.get("__name__") != module.__name__:
-                self._note(why_vacuous(actual, expected.expected, atol=expected.tolerance))
+                rtol = 0 if expected.rel is None and expected.abs is not None else expected.rel
+                self._checks.now.compared.call("approx", actual, expected.expected, rtol, expected.abs)
+                if hasattr(expected, "tolerance"):  # of a number
+                    self._checks.now.note(why_vacuous(actual, expected.expected, atol=expected.tolerance))
 
-        if hasattr(module, "ApproxScalar"):
-            watch(module.ApproxScalar, "__eq__", after=equals)
+        for kind in _APPROXIMATIONS:
+            if hasattr(module, kind):
+                watch(getattr(module, kind), "__eq__", after=equals)
 
 
 def _differ(one: Any, other: Any) -> bool:

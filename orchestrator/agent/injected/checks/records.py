@@ -12,7 +12,8 @@ import sys
 
 from ..frames import local, raised_at
 from ..stage import test_around
-from .comparisons import is_list_of_truths, why_wide
+from .compared import UNKNOWN, Compared, extent
+from .comparisons import is_list_of_truths, why_vacuous, why_wide
 from .due import Due
 from .marking import Marking
 from .seen import Seen
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from ..marks.callees import Spec
     from ..stage import Config, Notes
+    from .compared import Extent
     from .comparisons import Size
     from .pending import Pending
 else:  # as in `stand_ins`
@@ -40,9 +42,11 @@ class Record:
         self.test = test
         self.counts: dict[str, float] = _Counts()
         self.vacuous: list[str] = []  # of checks that ran and could not fail, why
+        self.compared = Compared()
         self.none = ""  # why the first is none of what is called a check, or asserted
         self.loose = ""  # why what the next check may be about could not fail
         self.sizes: dict[str, tuple[Size | None, ...]] = {}  # of the sides of a difference, by where it stands
+        self.extents: dict[str, Extent] = {}  # the same
         self.no_checks: set[str] = set()  # the keys of such
         self.called: dict[Spec, str | None] = {}  # functions of the tree that were called, with what stood for them
         self.dropped: list[str] = []  # comparisons that came out false, and were not asserted
@@ -59,6 +63,15 @@ class Record:
         if self.loose:
             self.vacuous.append(self.loose)
             self.loose = ""
+
+    def held(self, name: str, *operands: Any, **options: Any) -> None:
+        """A comparison by the function `name` has held."""
+        self.note(why_vacuous(*operands, **options))
+        self.compared.call(name, *operands, **options)
+
+    def note(self, why: str | None) -> None:
+        if why:
+            self.vacuous.append(why)
 
     def failures(self) -> list[str]:
         """Each AssertionError that nobody saw, as a sentence."""
@@ -148,6 +161,9 @@ class Checks:
             found["ran"] = len(self._traced.intersection(self.facts[code.co_filename].owed_by(code)))
         if not found["ran"] and (now.vacuous or now.none):
             found["vacuous"] = now.vacuous[0] if now.vacuous else now.none
+        if now.compared:
+            is_of_any_data = getattr(around()[0], "is_hypothesis_test", False)
+            found.update({"compared": [UNKNOWN]} if is_of_any_data else now.compared.told())
         return found
 
     def _idle(self, code: CodeType, around: Callable[[], tuple[Any, type | None]]) -> dict[str, object]:
@@ -292,13 +308,13 @@ class Checks:
             for spec in mark[1]:
                 now.called[spec] = self._stand_ins.replaced(spec, frame)
         elif mark[0] == "pair":
-            why = self._stand_ins.are_one(mark[1], mark[2], frame)
-            if why is not None:
-                now.vacuous.append(why)
+            now.note(self._stand_ins.are_one(mark[1], mark[2], frame))
         elif mark[0] == "apart":
-            why = why_wide(local(frame, mark[1]), local(frame, mark[2]), mark[3])
-            if why is not None:
-                now.vacuous.append(why)
+            left, right = local(frame, mark[1]), local(frame, mark[2])
+            now.note(why_wide(left, right, mark[4]))
+            now.compared.limit(mark[4], extent(left, right), mark[3])
+        elif mark[0] == "within":
+            now.compared.limit(mark[3], now.extents.get(mark[1], UNKNOWN), mark[2])
         elif mark[0] == "through":  # the next time it is asked anew
             if mark[1] not in now.entered:
                 now.vacuous.append("empty sequences are compared")
@@ -317,9 +333,7 @@ class Checks:
                 now.no_checks.add(key)
                 return
             now.count(key)
-            why = self._stand_ins.cannot_fail(called, equals, frame)
-            if why is not None:
-                now.vacuous.append(why)
+            now.note(self._stand_ins.cannot_fail(called, equals, frame))
 
     def _why_none(
         self, called: tuple[Spec, str] | None, about: tuple[Spec, ...], equals: tuple[Spec, ...], frame: FrameType

@@ -7,7 +7,8 @@ from sys import _getframe, exc_info  # bound here: a test may replace them while
 
 from ..frames import assertion_in, drops_result
 from ..hooks import as_named
-from .comparisons import EXCEEDED, exceeds, size_of, why_far, why_loose, why_vacuous, why_wide
+from .compared import extent
+from .comparisons import EXCEEDED, exceeds, size_of, why_far, why_loose, why_wide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,12 +44,10 @@ class Seen(type):
             cls.checks.now.count(key)
         return False
 
-    def compared(cls, first: Any, *others: Any, **options: Any) -> None:
+    def compared(cls, name: str, first: Any, *others: Any, **options: Any) -> None:
         """Look at a comparison that has held: of a module's function, or a method's."""
         operands = others if isinstance(first, type(sys)) else (first, *others)
-        why = why_vacuous(*operands, **options)
-        if why:
-            cls.checks.now.vacuous.append(why)
+        cls.checks.now.held(name, *operands, **options)
 
     def __getitem__(cls, compare: Any) -> Any:
         """A comparison, which tells the next check to run of a tolerance that lets anything pass."""
@@ -57,28 +56,32 @@ class Seen(type):
             __tracebackhide__ = True
             result = compare(*operands, **options)
             if result is not False:
-                own = getattr(compare, "__self__", None)  # of a method
-                first = (own,) if hasattr(own, "shape") and not isinstance(own, type) else ()
-                cls.checks.now.loose = why_loose(*first, *operands, **options) or cls.checks.now.loose
+                now, own = cls.checks.now, getattr(compare, "__self__", None)  # of a method
+                given = (own, *operands) if hasattr(own, "shape") and not isinstance(own, type) else operands
+                if len(given) > 2 or options:  # a tolerance
+                    now.loose = why_loose(*given, **options) or now.loose
+                now.compared.call(getattr(compare, "__name__", ""), *given, **options)
             return result
 
         return as_named(compared, compare)
 
-    def apart(cls, left: Any, right: Any, limit: Any) -> None:
-        why = why_wide(left, right, limit)
-        if why:
-            cls.checks.now.vacuous.append(why)
+    def apart(cls, left: Any, right: Any, limit: Any, averages: bool) -> None:
+        cls.checks.now.note(why_wide(left, right, limit))
+        cls.checks.now.compared.limit(limit, extent(left, right), averages)
 
-    def sized(cls, value: Any, key: str) -> Any:
-        """One side of a difference, of which the size is kept for the limit that it is held to."""
-        sizes = cls.checks.now.sizes
-        sizes[key] = (*sizes.get(key, ())[-1:], size_of(value))
+    def counted(cls, value: Any, key: str) -> Any:
+        """One side of a difference, of which the number of elements is kept for the limit that it is held to."""
+        cls.checks.now.extents[key] = extent(value)
         return value
 
+    def sized(cls, value: Any, key: str) -> Any:
+        """The same, where its size is, too."""
+        sizes = cls.checks.now.sizes
+        sizes[key] = (*sizes.get(key, ())[-1:], size_of(value))
+        return cls.counted(value, key)
+
     def kept_apart(cls, key: str, limit: Any) -> None:
-        why = why_far(cls.checks.now.sizes.pop(key, ()), limit)
-        if why:
-            cls.checks.now.vacuous.append(why)
+        cls.checks.now.note(why_far(cls.checks.now.sizes.pop(key, ()), limit))
 
     def ordered(cls, *sides: Any) -> None:
         if any(map(_is_nan, sides)):
@@ -96,8 +99,10 @@ class Seen(type):
         if value is None or isinstance(value, _NEVER_BLANK) or hasattr(value, "dtype"):
             cls.checks.now.vacuous.append("words of a value are asserted, which are there whatever it is")
 
-    def compared_all(cls, side: Any) -> None:
+    def compared_all(cls, side: Any, equal: bool) -> None:
         """Look at one side of a comparison of which all elements have held."""
+        if equal:
+            cls.checks.now.compared.limit(0.0, extent(side))
         if hasattr(side, "dtype") and 0 in tuple(getattr(side, "shape", ())):  # what acts as a number may have none
             cls.checks.now.vacuous.append("empty tensors are compared")
 

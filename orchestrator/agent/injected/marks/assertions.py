@@ -44,6 +44,7 @@ from .nodes import (
     RETURNED,
     THROUGH,
     VACUOUS,
+    WITHIN,
     are_tolerances,
     before_jumps,
     call_seen,
@@ -55,6 +56,7 @@ from .nodes import (
     swallow_mark,
     watch_tolerances,
     with_dropped,
+    with_extent,
     with_sizes,
     with_told,
 )
@@ -98,7 +100,7 @@ def mark(
             from .limits import mark_limits
 
             mark_limits(module, path)
-        _Marker(facts, names, tolerates=b"close" in source).statements(module)
+        _Marker(facts, names, tolerates=b"close" in source or b"equal(" in source).statements(module)
         for node in walked(module) if tell_failures else ():
             if isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant):
                 node.test = or_fails(node.test)
@@ -219,11 +221,15 @@ class _Marker:
         """That its condition was asked is the check."""
         before = [*self._ran(node), *self._ordered(node, node)] if statements.fails_in(node) else []
         self._watch_told(node)
+        after = []
+        if isinstance(node, ast.If) and not node.orelse and any(map(statements.fails, node.body)):
+            self._watch_tolerances(node.test)
+            after = self._limited(node, ast.UnaryOp(ast.Not(), node.test))
         function = self._outermost if self._function else None
         for block, statement in must_not_raise(node, function) if isinstance(node, ast.If) else ():
             place = block.index(statement) + 1
             block[place:place] = self._ran(statement)
-        return before, []
+        return before, after
 
     def _beside_block(self, node: Any) -> Marks:
         return [], self._ran(node) if statements.fails_in(node) else []
@@ -388,8 +394,11 @@ class _Marker:
         """What looks at the arguments of a comparison again, where to look at them does nothing else."""
         if called(call) == "all":  # of all elements
             inside = getattr(call.func, "value", None) if not call.args else call.args[0]
-            if isinstance(inside, ast.Compare) and statements.is_plain(inside.left):
-                return [call_seen(node, "compared_all", inside.left)]
+            if isinstance(inside, ast.Compare):
+                equal = isinstance(inside.ops[0], ast.Eq)
+                if statements.is_plain(inside.left):
+                    return [call_seen(node, "compared_all", inside.left, constant(equal))]
+                return [self._within(node, 0.0)] if equal else []
             call = inside if isinstance(inside, ast.Call) else call
         if called(call) not in statements.COMPARES or not isinstance(call.func, ast.Attribute):
             return []
@@ -397,7 +406,7 @@ class _Marker:
         operands = [call.func.value, *call.args, *(k.value for k in keywords)]
         if len(keywords) < len(call.keywords) or not all(map(statements.is_plain, operands)):
             return []
-        return [call_seen(node, "compared", call.func.value, *call.args, keywords=keywords)]
+        return [call_seen(node, "compared", constant(called(call)), call.func.value, *call.args, keywords=keywords)]
 
     def _one_function(self, node: ast.stmt, test: ast.expr) -> list[ast.stmt]:
         """What looks whether two functions whose results are compared are one: `impl = fast if HAS_TRITON else ref`."""
@@ -414,26 +423,47 @@ class _Marker:
         sides = (asked.left, asked.comparators[0])
         return [call_seen(node, "ordered", *sides)] if all(map(statements.may_measure_again, sides)) else []
 
-    def _limited(self, node: ast.Assert, test: ast.expr) -> list[ast.stmt]:
+    def _limited(self, node: ast.stmt, test: ast.expr) -> list[ast.stmt]:
         """What compares the limit of a difference with the size of the data: `assert (a - b).abs().max() < 1e3`. What a
         name was made of may be gone by now, and what is calculated there is not to be calculated again: its size is
         taken on the way.
         """
+        if isinstance(test, ast.BoolOp):
+            return [self._within(node, None)]  # any of several
         asked = statements.limited(test)
         if asked is None:
-            return []
+            return [self._within(node, 0.0)] if statements.is_exact(test) else []
         size, limit = asked
         apart = self._callees.difference(size)
-        if apart is None or not statements.is_plain(limit):
-            return []
+        if apart is None:
+            return [self._within(node, limit)] if self._is_limit(limit) and not isinstance(size, ast.Constant) else []
+        averages = self._callees.averages(size)
+        if not statements.is_plain(limit):
+            return [self._within(node, None, with_extent(apart), averages)]
         if not self._callees.is_named(size):
             if all(map(statements.is_plain, (apart.left, apart.right))):
-                return [call_seen(node, "apart", apart.left, apart.right, limit)]
-            return [] if _is_small(limit) else [call_seen(node, "kept_apart", with_sizes(apart), limit)]
+                return [call_seen(node, "apart", apart.left, apart.right, limit, constant(averages))]
+            if _is_small(limit):
+                return [self._within(node, limit, with_extent(apart), averages)]
         left, right = map(statements.measured, (apart.left, apart.right))
-        if isinstance(left, ast.Name) and isinstance(right, ast.Name):
-            return [seen_mark(node, (APART, left.id, right.id), limit)]
-        return [call_seen(node, "kept_apart", with_sizes(apart), limit)]
+        if self._callees.is_named(size) and isinstance(left, ast.Name) and isinstance(right, ast.Name):
+            return [seen_mark(node, (APART, left.id, right.id, averages), limit)]
+        key = with_sizes(apart)
+        return [call_seen(node, "kept_apart", key, limit), self._within(node, limit, key, averages)]
+
+    def _within(
+        self, node: ast.stmt, limit: ast.expr | float | None, key: ast.Constant | None = None, averages: bool = False
+    ) -> ast.stmt:
+        """That something was held to a limit: a difference, by whose key its elements are known, or what may be one."""
+        known = limit if isinstance(limit, ast.expr) else ast.copy_location(constant(limit), node)
+        return seen_mark(node, (WITHIN, key.value if key else "", averages), known)
+
+    def _is_limit(self, limit: ast.expr) -> bool:
+        """Whether it is written down to be one, or given to the test; what is calculated may be the other thing."""
+        if isinstance(limit, ast.Name):
+            arguments = getattr(self._outermost, "args", None)
+            return limit.id.isupper() or any(a.arg == limit.id for a in getattr(arguments, "args", ()))
+        return _is_small(limit)
 
     def _went_through(self, node: ast.Assert, test: ast.expr) -> list[ast.stmt]:
         """What looks whether there was anything for `all(... for ... in ...)` to go through, or `not any(...)`: a mark
@@ -446,7 +476,9 @@ class _Marker:
             return []
         key = f"{ENTERED}{self._facts.path}:{node.lineno}:{node.col_offset}"
         inside.generators[-1].ifs.append(ast.UnaryOp(ast.Not(), is_seen(node, key), **place_of(node)))
-        return [seen_mark(node, (THROUGH, key))]
+        each = statements.limited(inside.elt if called(test) == "all" else ast.UnaryOp(ast.Not(), inside.elt))
+        limit = each[1] if each is not None and self._is_limit(each[1]) else None
+        return [seen_mark(node, (THROUGH, key)), self._within(node, limit)]
 
     def _bound_names(self, test: ast.expr) -> dict[str, ast.expr]:
         """The names that the function around binds once, where an expression may be about no more."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from itertools import combinations
 
-from ..source.statements import TELLS, is_check, measured
+from ..source.statements import TELLS, averages, is_check, measured
 from ..source.syntax import SETS, called, ids_in, name_of, targets_of, walked
 
 TYPE_CHECKING = False
@@ -155,10 +155,21 @@ class Callees:
 
     def difference(self, size: ast.expr) -> ast.BinOp | None:
         """The difference of which an expression, or what it names, is the size."""
+        node = [*map(measured, self._steps(size))][-1]
+        return node if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) else None
+
+    def averages(self, size: ast.expr) -> bool:
+        """The same of an average."""
+        return any(map(averages, self._steps(size)))
+
+    def _steps(self, size: ast.expr) -> Iterator[ast.expr]:
+        """An expression, and what has made the name that it is the size of."""
+        yield size
         node = measured(size)
         while isinstance(node, ast.Name) and node.id in self._results:
-            node = measured(self._made_by(node))
-        return node if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) else None
+            made = self._made_by(node)
+            yield made
+            node = measured(made)
 
     def why_compared(self, call: ast.Call) -> str | None:
         """Why two things that a function, or a method, compares cannot differ: they have the same content, or their own

@@ -26,10 +26,10 @@ ENTERED = "*"
 RUNS = "~"
 """Is none: where it runs, and is not compiled, this is true."""
 CALLED, VACUOUS, RETURNED, PAIR, THROUGH, ASSERTED = "called", "vacuous", "returned", "pair", "through", "asserted"
-APART = "apart"
+APART, WITHIN = "apart", "within"
 """Begin marks that say which functions were called, why an assertion cannot fail, what has not failed the test, which
-two functions are compared, that all elements were looked at, what a name stands for that is asserted, and by which
-names two things are called that a limit is to keep together."""
+two functions are compared, that all elements were looked at, what a name stands for that is asserted, by which names
+two things are called that a limit is to keep together, and which limit."""
 
 _OPERATORS = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
 JUMPS = (ast.Return, ast.Break, ast.Continue)
@@ -97,17 +97,13 @@ def are_tolerances(node: ast.expr | None) -> bool:
 
 
 def _with_tolerances(node: ast.AST) -> Iterator[ast.Call]:
-    """Where one is given; not one of several conditions, of which another may be the check."""
+    """Those of which one may be given; not one of several conditions, of which another may be the check."""
     if isinstance(node, (ast.BoolOp, ast.Lambda)):
         return
-    if isinstance(node, ast.Call) and called(node) in ("allclose", "isclose") and _has_tolerance(node):
-        yield node
+    if called(node) in statements.COMPARES:
+        yield node  # type: ignore[misc]
     for inner in ast.iter_child_nodes(node):
         yield from _with_tolerances(inner)
-
-
-def _has_tolerance(call: ast.Call) -> bool:
-    return len(call.args) > 2 or bool(call.keywords)  # one of them may be `equal_nan`
 
 
 def _index(value: ast.expr) -> Any:
@@ -126,11 +122,20 @@ def with_dropped(node: ast.Expr, place: ast.Constant) -> ast.expr:
 
 def with_sizes(difference: ast.BinOp) -> ast.Constant:
     """Have the sizes of both sides of a difference be noted where it is calculated, once; by which key that is."""
+    return _with_noted(difference, "sized", ("left", "right"))
+
+
+def with_extent(difference: ast.BinOp) -> ast.Constant:
+    """The same of the number of elements of one side: of the other, pytest explains what it comes from."""
+    return _with_noted(difference, "counted", ("right" if statements.is_plain(difference.left) else "left",))
+
+
+def _with_noted(difference: ast.BinOp, method: str, sides: Sequence[str]) -> ast.Constant:
     key = f"{difference.lineno}:{difference.col_offset}"
-    for name in ("left", "right"):
+    for name in sides:
         side = getattr(difference, name)
         if getattr(side, "sized", None) is None:
-            called = ast.Call(ast.Attribute(ast.Name(SEEN, _LOAD), "sized", _LOAD), [side, constant(key)], [])
+            called = ast.Call(ast.Attribute(ast.Name(SEEN, _LOAD), method, _LOAD), [side, constant(key)], [])
             for new in (called, called.func, called.func.value, called.args[1]):  # type: ignore[attr-defined]
                 ast.copy_location(new, side)
             either = ast.copy_location(ast.IfExp(is_seen(side, RUNS), called, side), side)

@@ -30,6 +30,7 @@ CONVERTS = (
 )  # fmt: skip
 # They calculate from what they are called on, or given, no more than its size.
 _MEASURES = ("abs", "absolute", "fabs", "max", "amax", "mean", "float")
+_OF_FORM = ("len", "type", "size", "numel", "dim", "approx")  # calls that give no values, or tell of themselves
 TELLS = ("print", "log", "debug", "info", "warning", "warn", "error", "exception", "print_exc", "sleep", "write")
 STREAMS = frozenset(("stdout", "stderr"))
 """What is written into others is no message, but what a program makes."""
@@ -277,6 +278,14 @@ def are_truths(test: ast.Compare) -> bool:
     return is_equality and all(map(is_plain, of))
 
 
+def is_exact(test: ast.expr) -> bool:
+    """Whether it asserts that two things are equal, which may be the values of arrays."""
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
+        return False
+    forms = (ast.Constant, ast.Attribute, ast.Tuple)
+    return not any(isinstance(side, forms) or called(side) in _OF_FORM for side in (test.left, *test.comparators))
+
+
 def limited(test: ast.expr) -> tuple[ast.expr, ast.expr] | None:
     """What an asserted expression, or all of its elements, must not exceed, and the limit."""
     is_denied = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
@@ -293,12 +302,21 @@ def limited(test: ast.expr) -> tuple[ast.expr, ast.expr] | None:
 
 def measured(node: ast.expr) -> ast.expr:
     """That of which an expression is no more than the size: `a - b` of `(a - b).abs().max().item()`."""
+    return [node, *_inside(node)][-1]
+
+
+def averages(node: ast.expr) -> bool:
+    """Whether an expression is the size of an average."""
+    return any(called(part) == "mean" for part in (node, *_inside(node)))
+
+
+def _inside(node: ast.expr) -> Iterator[ast.expr]:
     while isinstance(node, ast.Call) and called(node) in (*_MEASURES, *CONVERTS) and len(node.args) < 2:
         inner = node.args[0] if node.args else getattr(node.func, "value", None)
         if inner is None:
             break
+        yield inner
         node = inner
-    return node
 
 
 def may_measure_again(node: ast.expr) -> bool:
