@@ -247,7 +247,8 @@ def _storage(tensor: Any) -> Any:
     if hasattr(tensor, "data_ptr"):
         place = tensor.data_ptr()
         return (place, tuple(tensor.shape), tensor.stride(), str(tensor.dtype)) if place else None
-    interface = getattr(tensor, "__array_interface__", None)
+    # A scalar of numpy's has no memory of its own: each time it is asked it gives that of a copy.
+    interface = getattr(tensor, "__array_interface__", None) if hasattr(type(tensor), "__setitem__") else None
     return interface and (interface["data"], interface["shape"], interface["strides"], interface["typestr"])
 
 
