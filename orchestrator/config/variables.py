@@ -20,6 +20,15 @@ from orchestrator.shared.redaction import MIN_LENGTH, looks_secret
 
 VariableName = Annotated[str, matching("[A-Za-z_][A-Za-z0-9_]*", "a variable's name (letters, digits and _)")]
 
+# What each stage is given, whatever a plan says: where it writes, and which run it is of.
+_GivenName = Annotated[
+    VariableName,
+    matching(
+        "(?!NSA_POD_(ARTIFACTS|RUN)$)[A-Za-z_][A-Za-z0-9_]*",
+        "another name than NSA_POD_ARTIFACTS and NSA_POD_RUN, which each stage is given by nsa-pod",
+    ),
+]
+
 
 class Described(BaseModel):
     """A variable that is more than its text: {secret: TEXT}, {value: TEXT, secret: false}, {from_env: NAME}.
@@ -46,7 +55,7 @@ def _kind(value: object) -> str:
 
 
 EnvMap = dict[
-    VariableName, Annotated[Annotated[Text, Tag("text")] | Annotated[Described, Tag("described")], Discriminator(_kind)]
+    _GivenName, Annotated[Annotated[Text, Tag("text")] | Annotated[Described, Tag("described")], Discriminator(_kind)]
 ]
 
 

@@ -1,14 +1,12 @@
-"""The tables of docs/verdict.md, from the rules themselves.
-
-python -m orchestrator.report.rules docs/verdict.md
-"""
+"""The tables of docs/verdict.md, from the rules themselves: `python -m orchestrator.report.rules docs/verdict.md`."""
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+import click
 
 from orchestrator.verdict.rules import RULES
 from orchestrator.verdict.status import OUTCOMES, making
@@ -35,11 +33,13 @@ def filled(text: str) -> str:
     return _BLOCK.sub(lambda found: f"{found[1]}{tables[found[2]]()}{found[3]}", text)
 
 
-def main(paths: Sequence[str]) -> None:
-    """Write the tables of these documents anew."""
-    for path in map(Path, paths):
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def main(paths: Sequence[Path]) -> None:
+    """Write the tables of the documents PATHS anew."""
+    for path in paths:
         path.write_text(filled(path.read_text()))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

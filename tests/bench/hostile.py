@@ -5,21 +5,23 @@ Printed: how the command ended, after how long, and the largest memory of its pr
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import click
 
 from tests.support.hostile import CASES, MOST_MIB, NO_SERVERS, Ended, Laptop, no_server
 from tests.support.sshd import Sshd, new_sshd
 
 # What a login script says before anything of ours: a server of its own for each.
 GREETINGS = {"a greeting without end": "ForceCommand yes", "a greeting on stderr without end": "ForceCommand yes >&2"}
+_NAMES = [*CASES, *NO_SERVERS, *GREETINGS]
 
 
 def measured(laptop: Laptop, names: Sequence[str]) -> Iterator[tuple[str, Ended]]:
     """Each case, or those of `names`."""
-    for name in names or [*CASES, *NO_SERVERS, *GREETINGS]:
+    for name in names or _NAMES:
         if name in CASES:
             yield name, laptop.meets(name)
         elif name in NO_SERVERS:
@@ -41,7 +43,11 @@ class _greeting:
         self._server.stop()
 
 
-def main(names: Sequence[str]) -> int:
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...", type=click.Choice(_NAMES), required=False)
+@click.pass_context
+def main(context: click.Context, names: Sequence[str]) -> None:
+    """What hostile pods cost the laptop: all of them, or those called NAME."""
     print("| what the pod does | exit code | seconds | peak MiB | what is said |\n|---|---|---|---|---|")
     worst = 0.0
     with tempfile.TemporaryDirectory() as folder:
@@ -55,8 +61,8 @@ def main(names: Sequence[str]) -> int:
                 )
         finally:
             server.stop()
-    return 0 if worst < MOST_MIB else 1
+    context.exit(0 if worst < MOST_MIB else 1)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

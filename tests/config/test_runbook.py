@@ -114,6 +114,7 @@ def test_numbers_are_those_of_yaml_1_2(text: str, number: float) -> None:
         ("run: [python, -m, nsa.sanity]", "run: ['', a]", "expected a program as its first word"),
         ("wall: 300}", "log_bytes: 64MB}", "expected a number of bytes, or one with K, M, G or T"),
         ('NSA_TEST_TRITON_SEL: "1"', "A: {from_env: ''}", "expected a variable's name"),
+        ('NSA_TEST_TRITON_SEL: "1"', "NSA_POD_ARTIFACTS: out", "expected another name than NSA_POD_ARTIFACTS"),
         ("from: stdout}]}}", "from: stdin}]}}", "expected 'from' to be stdout, stderr or tree:FILE"),
         ("expect: {artifacts", "expect: {tests: {}, artifacts", "only of a stage that runs pytest"),
         ("run: [python, -m, nsa.sanity]", "run: []", "key 'stages.0.run'"),

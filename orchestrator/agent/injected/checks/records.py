@@ -53,6 +53,8 @@ class Record:
         self.told: dict[str, bool] = {}  # the same, of which something was said; whether each is exact
         self.entered: set[str] = set()  # marks in what `all` and `any` go through
         self.swallowed: dict[str, str] = {}
+        self.managed: set[str] = set()  # places of `with` whose managers are the tree's
+        self.escaping: dict[str, str] = {}  # of them, what has failed inside
         self.pending: list[Pending] = []
         self.lost: list[str] = []
         self.begins = 0  # where the stage's report had ended before

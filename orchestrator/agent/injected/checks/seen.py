@@ -12,7 +12,8 @@ from .comparisons import EXCEEDED, exceeds, size_of, why_far, why_loose, why_wid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from types import CodeType
+    from typing import Any, Iterator
 
     from .records import Checks
 
@@ -159,19 +160,46 @@ class Seen(type):
     def loses(cls, what: str, place: str) -> None:
         cls.checks.now.lost.append(cls.checks.said(what, place))
 
+    def with_text(cls, what: str, key: str, error: BaseException) -> str:
+        text = str(error).partition("\n")[0][:200]
+        return f"{cls.checks.said(what, key)}: {text}".rstrip(": ")
+
+    def manages(cls, manager: Any, key: str) -> Any:
+        """What a `with` is of; a library's may well collect what fails, or try again."""
+        if any(cls.checks.is_ours(code.co_filename) for code in codes_of_exit(manager)):
+            cls.checks.now.managed.add(key)
+        return manager
+
+    def escapes(cls, key: str) -> None:
+        """An assertion has failed in a `with`."""
+        now, failed = cls.checks.now, assertion_in(exc_info()[1])
+        if key in now.managed and failed is not None and cls.checks.raised_in_a_check(failed, keeps_it=True):
+            now.escaping[key] = cls.with_text("an AssertionError was kept by what a `with` is of", key, failed)
+
+    def kept_in(cls, key: str) -> None:
+        """The `with` was left without an exception."""
+        now = cls.checks.now
+        if key in now.escaping:
+            now.swallowed[key] = now.escaping.pop(key)
+
     def swallowed(cls, key: str, keeps_it: bool, answers: bool) -> None:
         error = exc_info()[1]
         if answers and not drops_result(_getframe(2)):
             return
         failed = assertion_in(error)
         if failed is not None and cls.checks.raised_in_a_check(failed, keeps_it=keeps_it):
-            text = str(failed).partition("\n")[0][:200]
-            said = cls.checks.said("an AssertionError was caught and dropped", key)
-            cls.checks.now.swallowed[key] = f"{said}: {text}".rstrip(": ")
+            cls.checks.now.swallowed[key] = cls.with_text("an AssertionError was caught and dropped", key, failed)
         elif type(error).__name__ == _OF_SPAWN and not keeps_it and "\nAssertionError" in str(error):
             cls.checks.now.swallowed[key] = cls.checks.said(
                 "an AssertionError of a process was caught and dropped", key
             )
+
+
+def codes_of_exit(manager: Any) -> Iterator[CodeType]:
+    """By which a context manager is left: its method's, or of a generator's that contextlib has made one of."""
+    for holder, name in ((type(manager).__exit__, "__code__"), (getattr(manager, "gen", None), "gi_code")):
+        if hasattr(holder, name):
+            yield getattr(holder, name)
 
 
 def _is_falsy(value: Any) -> bool | None:

@@ -37,7 +37,6 @@ from .nodes import (
     APART,
     ASSERTED,
     CALLED,
-    COMPLETED,
     ENTERED,
     JUMPS,
     PAIR,
@@ -48,6 +47,7 @@ from .nodes import (
     are_tolerances,
     before_jumps,
     call_seen,
+    completed,
     constant,
     is_seen,
     or_fails,
@@ -56,6 +56,7 @@ from .nodes import (
     swallow_mark,
     watch_tolerances,
     with_dropped,
+    with_escapes,
     with_extent,
     with_sizes,
     with_told,
@@ -215,7 +216,18 @@ class _Marker:
 
     def _beside_with(self, node: ast.With | ast.AsyncWith) -> Marks:
         checks = [item.context_expr for item in node.items if statements.checks(item.context_expr)]
-        return [], self._ran(node, self._callee(checks, "entered")) if checks else []
+        if checks:
+            return [], self._ran(node, self._callee(checks, "entered"))
+        return [], [with_escapes(node, f"{self._facts.path}:{node.lineno}")] if self._may_keep_failures(node) else []
+
+    def _may_keep_failures(self, node: ast.With | ast.AsyncWith) -> bool:
+        """Whether an assertion stands in a `with` of what no check looks at."""
+        if self._function is None or self._is_observed:
+            return False
+        if not any(isinstance(inner, ast.Assert) or statements.checks(inner) for inner in within(node.body)):
+            return False
+        named = [part for item in node.items for part in (item.context_expr, item.optional_vars) if part is not None]
+        return self._checked_names().isdisjoint(ids_in(*named))
 
     def _beside_choice(self, node: Any) -> Marks:
         """That its condition was asked is the check."""
@@ -530,8 +542,7 @@ class _Marker:
             said = (any(map(statements.keeps, handler.body)), any(map(statements.answers, handler.body)))
             handler.body.insert(0, swallow_mark(handler.body[0], key, *said))
         if silent or jumps:
-            done = COMPLETED + key
-            node.body = [*before_jumps(node.body, lambda jump: seen_mark(jump, done)), seen_mark(node.body[-1], done)]
+            node.body = completed(node.body, key)
 
 
 def _is_small(limit: ast.expr) -> bool:

@@ -135,13 +135,18 @@ def _with_noted(difference: ast.BinOp, method: str, sides: Sequence[str]) -> ast
     for name in sides:
         side = getattr(difference, name)
         if getattr(side, "sized", None) is None:
-            called = ast.Call(ast.Attribute(ast.Name(SEEN, _LOAD), method, _LOAD), [side, constant(key)], [])
-            for new in (called, called.func, called.func.value, called.args[1]):  # type: ignore[attr-defined]
-                ast.copy_location(new, side)
-            either = ast.copy_location(ast.IfExp(is_seen(side, RUNS), called, side), side)
-            either.sized = key  # type: ignore[attr-defined]
+            either: Any = _noted(side, method, key)
+            either.sized = key
             setattr(difference, name, either)
     return constant(key)
+
+
+def _noted(value: ast.expr, method: str, key: str) -> ast.expr:
+    """An expression by way of what notes its value, where no compiler reads it."""
+    called = ast.Call(ast.Attribute(ast.Name(SEEN, _LOAD), method, _LOAD), [value, constant(key)], [])
+    for new in (called, called.func, called.func.value, called.args[1]):  # type: ignore[attr-defined]
+        ast.copy_location(new, value)
+    return ast.copy_location(ast.IfExp(is_seen(value, RUNS), called, value), value)
 
 
 def with_told(node: ast.expr, place: ast.Constant) -> ast.expr:
@@ -160,6 +165,24 @@ def seen_by(node: ast.expr, method: str, *more: ast.expr) -> ast.expr:
 
 def swallow_mark(at: ast.stmt, key: str, keeps_it: bool, answers: bool) -> ast.stmt:
     return call_seen(at, "swallowed", *map(constant, (key, keeps_it, answers)))
+
+
+def with_escapes(node: ast.With | ast.AsyncWith, key: str) -> ast.stmt:
+    """Have a `with` tell which assertion has failed in it; the statement behind it tells that nobody was told."""
+    for item in node.items:
+        item.context_expr = _noted(item.context_expr, "manages", key)
+    error = ast.copy_location(ast.Name("AssertionError", _LOAD), node.body[0])
+    told = call_seen(node.body[0], "escapes", constant(key))
+    again = ast.copy_location(ast.Raise(None, None), told)
+    handler = ast.copy_location(ast.ExceptHandler(error, None, [told, again]), told)
+    node.body = [ast.copy_location(ast.Try(completed(node.body, key), [handler], [], []), told)]
+    return call_seen(node, "kept_in", constant(key))
+
+
+def completed(block: list[ast.stmt], key: str) -> list[ast.stmt]:
+    """The block, which tells that it has ended well, wherever it is left."""
+    done = COMPLETED + key
+    return [*before_jumps(block, lambda jump: seen_mark(jump, done)), seen_mark(block[-1], done)]
 
 
 def before_jumps(block: list[ast.stmt], made: Callable[[ast.stmt], ast.stmt]) -> list[ast.stmt]:

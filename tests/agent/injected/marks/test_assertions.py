@@ -27,6 +27,18 @@ from orchestrator.agent.injected.processes.lost import Lost
 from orchestrator.agent.injected.stage import Config, Notes
 
 _FILE = "/tree/test_it.py"
+_MANAGERS = """
+import contextlib
+class Passes:
+    def __enter__(self): return self
+    def __exit__(self, *_): return False
+class Keeps(Passes):
+    def __exit__(self, *_): return True
+@contextlib.contextmanager
+def keeping():
+    try: yield
+    except AssertionError: print()
+"""
 _REFUSES = """def refused():
         try: assert 1 == 2
         except AssertionError: return True
@@ -229,12 +241,22 @@ def test_a_comparison_that_came_out_false_is_to_be_asserted(checks: Checks, body
         ("from unittest.mock import Mock; m = Mock(); m(1); m.assert_called_with", True),
         ("from unittest.mock import Mock; m = Mock(); m(1); m.assert_called_with(1)", False),
         (f"{_REFUSES}    refused()", True),
+        ("with Keeps(): assert 1 == 2", True),
+        ("with keeping(): assert 1 == 2", True),
+        ("for i in range(3):\n        with Keeps(): assert i > 5", True),
+        ("for i in range(3):\n        with Keeps(): assert i > 1", False),
+        ("with Keeps(): assert 1 + 1", False),
+        ("with Keeps(): int('x')", False),
+        ("with Keeps() as kept: assert 1 == 2\n    assert kept", False),
+        ("kept = Keeps()\n    with kept: assert 1 == 2\n    assert kept", False),
+        ("from contextlib import suppress as again\n    with again(AssertionError): assert 1 == 2", False),
+        ("try:\n        with Passes(): assert 1 == 2\n    except AssertionError as e: assert e", False),
         ("assert (1 == 2, 'a message')", True),
         ("assert ()  or 1", False),
     ],
 )
 def test_an_assertion_error_that_is_dropped_is_said(checks: Checks, body: str, lost: bool) -> None:
-    loaded(checks, f"def test():\n    {body}\n")()
+    loaded(checks, f"{_MANAGERS}def test():\n    {body}\n")()
     assert bool(checks.now.failures()) is lost
 
 

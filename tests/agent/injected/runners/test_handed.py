@@ -166,7 +166,10 @@ def test_a_value_may_be_taken_by_a_test_its_inner_function_or_another_fixture() 
     def is_given(**given: Any) -> None:
         assert given["made"] == 3
 
-    for test in (reads_it, is_given):
+    def reads_all(made: int) -> None:
+        assert locals() != {}
+
+    for test in (reads_it, is_given, reads_all):
         assert is_taken("made", [_item(test, made=_makes)])
     assert is_taken("made", [_item(hands_it_in, made=_makes)])
     assert is_taken("made", [_item(asks_for)]) and is_taken("made", [_item(asks_for, made=_makes)])
