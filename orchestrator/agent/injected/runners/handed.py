@@ -11,8 +11,8 @@ from ..frames import codes_in, is_written_there
 
 _PLAIN = (type(None), bool, int, float, str, bytes, tuple)
 _TAKES_ANY = 0x08  # `**kwargs`
-_OF_FRAMES = frozenset(("locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"))
-"""By which code may read its arguments without their names."""
+_READ_ALL = ("locals", "vars", "eval", "exec")
+"""By which code may read its arguments without their names; what pytest explains an assertion with is no global."""
 _SETS = ("STORE_GLOBAL", "STORE_ATTR", "STORE_SUBSCR", "RAISE_VARARGS")
 
 
@@ -41,13 +41,10 @@ def _reads(code: Any, name: str) -> bool:
         return False
     if name not in _arguments(code):
         return bool(code.co_flags & _TAKES_ANY)
-    return (
-        name in code.co_cellvars
-        or not _OF_FRAMES.isdisjoint(code.co_names)
-        or any(
-            i.opname.startswith("LOAD_FAST") and name in (i.argval if isinstance(i.argval, tuple) else (i.argval,))
-            for i in dis.get_instructions(code)
-        )
+    return name in code.co_cellvars or any(
+        (i.opname.startswith("LOAD_FAST") and name in (i.argval if isinstance(i.argval, tuple) else (i.argval,)))
+        or (i.opname == "LOAD_GLOBAL" and i.argval in _READ_ALL)
+        for i in dis.get_instructions(code)
     )
 
 
