@@ -112,10 +112,10 @@ What is written is believed where it is bad; where it is good, it is no more tha
   of Python's own, another size than it says, a call that raises, or the best of many. A doubt: where nothing is done
   between two reads of the clock but to sleep, to name a function, to call one that only returns another, or to ask a
   cache.
-- A test that was made weaker than it was in an earlier commit, and still checks something: a looser tolerance, one
-  block instead of several, another seed, a mean in the place of the largest difference. The report's notes tell of
-  tests that are not there any more, and of files in which fewer assertions ran, since the last passed run; a doubt:
-  a difference above its limit, or an `allclose` that came out false, of which a test only speaks.
+- A test that was made weaker than it was in an earlier commit, and still checks something: another seed, zeros for
+  data, both sides rounded. The report's notes tell of tests that are not there any more, of files in which fewer
+  assertions ran, and of tests that compared fewer elements, with a larger tolerance or in other types, since the last
+  passed run; a doubt: a difference above its limit, or an `allclose` that came out false, of which a test only speaks.
 - A kernel that a fixture's variable (`KERN_EAGER=1`) has the code pass by, where no `routes` and no launches are owed.
 - Tests outside of the folders that a project itself names (`testpaths`), where the command names none.
 - Tests that compare what stands in a file of the commit, or what they have calculated themselves: that no code of the

@@ -54,6 +54,21 @@ def f(x):
     \"\"\"
     return x + 1
 """
+_KEEPS = """\
+import contextlib
+class Keeps:
+    tries = 0
+    def __enter__(self): return self
+    def __exit__(self, kind, error, _):
+        self.tries += 1
+        self.error = error
+        return kind is AssertionError
+class Passes(Keeps):
+    def __exit__(self, *_): print("left")
+def test_a():
+    {}
+    assert len("a")
+"""
 _WITHOUT_SLOW = """\
 import os
 def test_a():
@@ -305,6 +320,11 @@ HONEST = [
                 "def test_b():\n    with warnings.catch_warnings():\n        warnings.simplefilter('ignore')\n"
                 "        Old() == 3\n    assert len('a')\n"),
           "comparisons that come out false, and are made for their warning"),
+    truth(tests("with_of_its_own", "passed", "", _KEEPS.format("with Passes(): assert len('a')")
+                + "    with Keeps() as kept: assert 1 == 2\n    assert kept.error\n"
+                "    retries = Keeps()\n    for n in range(3):\n        with retries: assert n == 2\n"
+                "    with contextlib.suppress(ZeroDivisionError): assert 1 / 0\n"),
+          "a `with` of the tests' own lets fail what does, tries again, or is asked what it has kept"),
     truth(tests("exit_functions", "passed", "",
                 "import atexit, os, weakref\nclass K: pass\nk = K()\n@atexit.register\n"
                 "def tidy():\n    assert len('a')\n    os.rmdir('/none')\n"
@@ -479,6 +499,9 @@ LIES = [
               "import pytest\n@pytest.fixture\ndef f():\n    try: assert 1 == 2\n    finally: return 1\n"
               "def test_a(f): assert f == 1\n"),
         "a `finally` in a fixture drops it", honest="check_finally"),
+    lie(tests("kept_by_a_with", "failed", "test_a failed: an AssertionError was kept by what a `with` is of",
+              _KEEPS.format("with Keeps(): assert 1 == 2")),
+        "a `with` of the tests' own returns True, and the test goes on", honest="with_of_its_own"),
     lie(tests("not_awaited_beside", "failed", "the coroutine f.. holds assertions, and was never awaited",
               _HEAD + _ASYNC.format("f(2)"), "-p", "no:warnings"),
         "a coroutine with assertions is not awaited, beside an assertion that holds", honest="check_async_helper"),

@@ -403,6 +403,13 @@ LIES = [
         play=on_gpu("GeForce RTX 4090"),
     ),
     refused(
+        "artifacts_elsewhere",
+        "a stage's env names another folder for artifacts, which nobody would look at",
+        "expected another name than NSA_POD_ARTIFACTS",
+        "bench_table",
+        {"name": "s", "run": ["true"], "env": {"NSA_POD_ARTIFACTS": "/tmp/mine"}},
+    ),
+    refused(
         "rows_not_owed",
         "min_rows: 0 asks for no row",
         "min_rows",
