@@ -166,8 +166,11 @@ class Seen(type):
 
     def manages(cls, manager: Any, key: str) -> Any:
         """What a `with` is of; a library's may well collect what fails, or try again."""
-        if any(cls.checks.is_ours(code.co_filename) for code in codes_of_exit(manager)):
-            cls.checks.now.managed.add(key)
+        try:
+            if any(cls.checks.is_ours(code.co_filename) for code in _is_left_by(manager)):
+                cls.checks.now.managed.add(key)
+        except Exception:  # of what it is: the test is not to see it
+            return manager
         return manager
 
     def escapes(cls, key: str) -> None:
@@ -195,9 +198,11 @@ class Seen(type):
             )
 
 
-def codes_of_exit(manager: Any) -> Iterator[CodeType]:
-    """By which a context manager is left: its method's, or of a generator's that contextlib has made one of."""
-    for holder, name in ((type(manager).__exit__, "__code__"), (getattr(manager, "gen", None), "gi_code")):
+def _is_left_by(manager: Any) -> Iterator[CodeType]:
+    """Code of a context manager's own: its method's, or of a generator's that contextlib has made one of."""
+    of_kind = (getattr(type(manager), name, None) for name in ("__exit__", "__aexit__"))
+    generator = getattr(manager, "gen", None)
+    for holder, name in (*((method, "__code__") for method in of_kind), (generator, "gi_code"), (generator, "ag_code")):
         if hasattr(holder, name):
             yield getattr(holder, name)
 

@@ -29,6 +29,14 @@ from orchestrator.agent.injected.stage import Config, Notes
 _FILE = "/tree/test_it.py"
 _MANAGERS = """
 import contextlib
+class Later:
+    async def __aenter__(self): return self
+    async def __aexit__(self, *_): return True
+async def later(n):
+    async with Later(): assert n
+def goes_on(coroutine):
+    try: coroutine.send(None)
+    except StopIteration: print()
 class Passes:
     def __enter__(self): return self
     def __exit__(self, *_): return False
@@ -243,6 +251,8 @@ def test_a_comparison_that_came_out_false_is_to_be_asserted(checks: Checks, body
         (f"{_REFUSES}    refused()", True),
         ("with Keeps(): assert 1 == 2", True),
         ("with keeping(): assert 1 == 2", True),
+        ("goes_on(later(0))", True),
+        ("goes_on(later(1))", False),
         ("for i in range(3):\n        with Keeps(): assert i > 5", True),
         ("for i in range(3):\n        with Keeps(): assert i > 1", False),
         ("with Keeps(): assert 1 + 1", False),
