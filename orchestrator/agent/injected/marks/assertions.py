@@ -489,7 +489,7 @@ class _Marker:
         key = f"{ENTERED}{self._facts.path}:{node.lineno}:{node.col_offset}"
         inside.generators[-1].ifs.append(ast.UnaryOp(ast.Not(), is_seen(node, key), **place_of(node)))
         each = statements.limited(inside.elt if called(test) == "all" else ast.UnaryOp(ast.Not(), inside.elt))
-        limit = each[1] if each is not None and self._is_limit(each[1]) else None
+        limit = each[1] if each is not None and _is_small(each[1]) else None  # a name may be one of those in there
         return [seen_mark(node, (THROUGH, key)), self._within(node, limit)]
 
     def _bound_names(self, test: ast.expr) -> dict[str, ast.expr]:

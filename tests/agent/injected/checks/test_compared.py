@@ -100,6 +100,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dic
         ("assert worst(one(), two()) < TOL", [[1e-3, None]]),
         ("assert worst(one(), two()) < n", [[0.5, None]]),
         ("assert all(abs(x - y) < 1e-3 for x, y in zip([1.0], [1.0]))", [[1e-3, None]]),
+        ("assert all(abs(x - 1) < T for x, T in zip([1.0], [1e-3]))", [[None, None]]),
         ("assert one().tolist() == one().tolist()", [[0, None]]),
         ("assert np.allclose(one(), two()) and one().any()", [[None, None]]),
         ("assert math.isclose(1.0, 1.0000001, rel_tol=1e-3)", [[1e-3, 1]]),
