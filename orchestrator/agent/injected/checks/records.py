@@ -53,7 +53,7 @@ class Record:
         self.told: dict[str, bool] = {}  # the same, of which something was said; whether each is exact
         self.entered: set[str] = set()  # marks in what `all` and `any` go through
         self.swallowed: dict[str, str] = {}
-        self.managed: set[str] = set()  # places of `with` whose managers are the tree's
+        self.managed: dict[str, set[CodeType]] = {}  # by which code of the tree's a `with` is left
         self.escaping: dict[str, str] = {}  # of them, what has failed inside
         self.pending: list[Pending] = []
         self.lost: list[str] = []

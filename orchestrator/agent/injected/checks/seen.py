@@ -167,16 +167,19 @@ class Seen(type):
     def manages(cls, manager: Any, key: str) -> Any:
         """What a `with` is of; a library's may well collect what fails, or try again."""
         try:
-            if any(cls.checks.is_ours(code.co_filename) for code in _is_left_by(manager)):
-                cls.checks.now.managed.add(key)
+            own = {code for code in _left_by(manager) if cls.checks.is_ours(code.co_filename)}
         except Exception:  # of what it is: the test is not to see it
             return manager
+        cls.checks.now.managed.setdefault(key, set()).update(own)
         return manager
 
     def escapes(cls, key: str) -> None:
-        """An assertion has failed in a `with`."""
+        """An assertion has failed in a `with`; one that may fail itself may expect just that."""
         now, failed = cls.checks.now, assertion_in(exc_info()[1])
-        if key in now.managed and failed is not None and cls.checks.raised_in_a_check(failed, keeps_it=True):
+        codes = now.managed.get(key)
+        if not codes or any(map(_may_fail, codes)):
+            return
+        if failed is not None and cls.checks.raised_in_a_check(failed, keeps_it=True):
             now.escaping[key] = cls.with_text("an AssertionError was kept by what a `with` is of", key, failed)
 
     def kept_in(cls, key: str) -> None:
@@ -198,13 +201,21 @@ class Seen(type):
             )
 
 
-def _is_left_by(manager: Any) -> Iterator[CodeType]:
+def _left_by(manager: Any) -> Iterator[CodeType]:
     """Code of a context manager's own: its method's, or of a generator's that contextlib has made one of."""
     of_kind = (getattr(type(manager), name, None) for name in ("__exit__", "__aexit__"))
     generator = getattr(manager, "gen", None)
     for holder, name in (*((method, "__code__") for method in of_kind), (generator, "gi_code"), (generator, "ag_code")):
         if hasattr(holder, name):
             yield getattr(holder, name)
+
+
+def _may_fail(code: CodeType) -> bool:
+    """Whether it raises anything of its own."""
+    import dis
+
+    raises = (i.opname == "RAISE_VARARGS" and i.arg for i in dis.get_instructions(code))
+    return "fail" in code.co_names or any(raises)
 
 
 def _is_falsy(value: Any) -> bool | None:

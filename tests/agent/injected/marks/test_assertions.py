@@ -42,6 +42,15 @@ class Passes:
     def __exit__(self, *_): return False
 class Keeps(Passes):
     def __exit__(self, *_): return True
+class Expects(Passes):
+    def __exit__(self, kind, *_):
+        if kind is None: raise ValueError("nothing has failed")
+        return True
+@contextlib.contextmanager
+def must_fail():
+    try: yield
+    except AssertionError: return
+    pytest.fail("nothing has failed")
 @contextlib.contextmanager
 def keeping():
     try: yield
@@ -250,13 +259,15 @@ def test_a_comparison_that_came_out_false_is_to_be_asserted(checks: Checks, body
         ("from unittest.mock import Mock; m = Mock(); m(1); m.assert_called_with(1)", False),
         (f"{_REFUSES}    refused()", True),
         ("with Keeps(): assert 1 == 2", True),
-        ("with keeping(): assert 1 == 2", True),
+        ("with keeping(), Passes(): assert 1 == 2", True),
         ("goes_on(later(0))", True),
         ("goes_on(later(1))", False),
         ("for i in range(3):\n        with Keeps(): assert i > 5", True),
         ("for i in range(3):\n        with Keeps(): assert i > 1", False),
         ("with Keeps(): assert 1 + 1", False),
         ("with Keeps(): int('x')", False),
+        ("with Expects(): assert 1 == 2", False),
+        ("with must_fail(): assert 1 == 2", False),
         ("with Keeps() as kept: assert 1 == 2\n    assert kept", False),
         ("kept = Keeps()\n    with kept: assert 1 == 2\n    assert kept", False),
         ("from contextlib import suppress as again\n    with again(AssertionError): assert 1 == 2", False),
