@@ -8,13 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from orchestrator.config.inventory import Pod
 from orchestrator.errors import InputError
 from orchestrator.figures import Figure, Identity
 from orchestrator.figures.comparison import Comparison, Trial, compare
 from orchestrator.git.repository import Repository
 from orchestrator.plan.blocks import trials
 from orchestrator.report.bisection import Answer, Probe
-from orchestrator.tasks.bisect import Search, _BySpeed, commits_between
+from orchestrator.tasks.bisect import Search, _BySpeed, commits_between, only
+from orchestrator.tasks.request import Asked, find
 from tests.support.project import Project
 
 COMMITS = [f"{number:040x}" for number in range(32)]
@@ -104,6 +106,13 @@ from nsa_pod_bench import Bench
 from code_of import work
 Bench("b.jsonl", seconds=0.1).time({}, make=tuple, call=work)
 """
+
+
+def test_a_run_of_one_stage_says_that_it_was_asked_for_no_more(project: Project) -> None:
+    project.commit({"runbooks/r.yaml": RUNBOOK, "test_code.py": "", "bench.py": BENCH})
+    asked = Asked(lambda: Pod(name="p", transport="local"), project.root, "HEAD", "r")
+    assert "partial" not in find(asked).origin
+    assert find(asked, lambda runbook: only(runbook, "tests")).origin["partial"]
 
 
 def planted(project: Project, slow: int, wrong: int) -> None:
