@@ -316,7 +316,9 @@ class Checks:
             now.note(why_wide(left, right, mark[4]))
             now.compared.limit(mark[4], extent(left, right), mark[3])
         elif mark[0] == "within":
-            now.compared.limit(mark[3], now.extents.get(mark[1], UNKNOWN), mark[2])
+            _, key, averages, limit = mark
+            if key or not isinstance(limit, (int, float)) or limit < 1:  # else seconds, say, or a count
+                now.compared.limit(limit, now.extents.get(key, UNKNOWN), averages)
         elif mark[0] == "through":  # the next time it is asked anew
             if mark[1] not in now.entered:
                 now.vacuous.append("empty sequences are compared")

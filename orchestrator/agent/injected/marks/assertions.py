@@ -451,7 +451,8 @@ class _Marker:
             return [self._within(node, limit)] if self._is_limit(limit) and not isinstance(size, ast.Constant) else []
         averages = self._callees.averages(size)
         if not statements.is_plain(limit):
-            return [self._within(node, None, with_extent(apart), averages)]
+            known = limit if self._is_limit(limit) else None
+            return [self._within(node, known, with_extent(apart), averages)]
         if not self._callees.is_named(size):
             if all(map(statements.is_plain, (apart.left, apart.right))):
                 return [call_seen(node, "apart", apart.left, apart.right, limit, constant(averages))]
@@ -475,6 +476,8 @@ class _Marker:
         if isinstance(limit, ast.Name):
             arguments = getattr(self._outermost, "args", None)
             return limit.id.isupper() or any(a.arg == limit.id for a in getattr(arguments, "args", ()))
+        if isinstance(limit, ast.BinOp):
+            return all(isinstance(side, ast.Constant) or self._is_limit(side) for side in (limit.left, limit.right))
         return _is_small(limit)
 
     def _went_through(self, node: ast.Assert, test: ast.expr) -> list[ast.stmt]:
