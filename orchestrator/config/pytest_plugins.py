@@ -52,6 +52,7 @@ _FIXTURES = {
     "httpbin_secure": ["pytest-httpbin"], "httpserver": ["pytest-httpserver"], "mocker": ["pytest-mock"],
     "requests_mock": ["requests-mock"], "snapshot": ["syrupy", "snapshottest"],
 }  # fmt: skip
+_PARAMETERS = r"parametrize\(\s*(?:argnames\s*=\s*)?([\"'][^\"']*|[(\[][^)\]]*)"
 _MODULES = {"xdist": "pytest-xdist", "randomly": "pytest-randomly"}
 _OF_PYTEST = re.compile(r"no:.*|_pytest\..*|pytester.*|doctest|faulthandler|cacheprovider|junitxml|legacypath")
 
@@ -71,13 +72,24 @@ def needs(configuration: Mapping[str, Any], own: Iterable[str]) -> Iterator[str]
 
 def of_tests(texts: Iterable[str], configuration: Mapping[str, Any], known: Container[str]) -> set[str]:
     """Those whose marks and fixtures the tests use, where nothing `known` nor the repository provides them: a guess."""
+    texts = list(texts)
     text = "\n".join(texts)
     registered = "\n".join([str(configuration.get("markers")), *re.findall(r"addinivalue_line\([^)]*\)", text)])
     marks = {name for name in re.findall(r"pytest\.mark\.(\w+)", text) if not re.search(rf"\b{name}\b", registered)}
-    arguments = {name for given in re.findall(r"def test\w*\(([^)]*)\)", text) for name in re.findall(r"\w+", given)}
+    arguments = {name for each in texts for name in _arguments(each)}
     fixtures = {name for name in arguments if not re.search(rf"def {name}\(|name=[\"']{name}[\"']", text)}
     using = [_MARKS[name] for name in marks & {*_MARKS}] + [_FIXTURES[name] for name in fixtures & {*_FIXTURES}]
     return {names[0] for names in using if not any(name in known for name in names)}
+
+
+def _arguments(text: str) -> set[str]:
+    """What the tests of one file take, but for what it parametrizes."""
+    taken, given = (_words_of(pattern, text) for pattern in (r"def test\w*\(([^)]*)\)", _PARAMETERS))
+    return taken - given
+
+
+def _words_of(pattern: str, text: str) -> set[str]:
+    return {name for found in re.findall(pattern, text) for name in re.findall(r"\w+", found)}
 
 
 def _plugins(option: str) -> Iterator[str]:

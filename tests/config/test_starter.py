@@ -375,6 +375,15 @@ def test_plugins_whose_marks_and_fixtures_the_tests_use(tmp_path: Path) -> None:
     assert "  # guessed by what tests import and use: pytest-asyncio; pytest-httpbin; pytest-mock\n" in text
 
 
+@pytest.mark.parametrize("names", ["'inp,benchmark'", "('inp', 'benchmark')", "argnames=['inp', 'benchmark']"])
+def test_what_a_test_is_parametrized_with_is_no_plugins_fixture(tmp_path: Path, names: str) -> None:
+    test = f"import pytest\n@pytest.mark.parametrize({names}, [(1, 1)])\ndef test_it(inp, benchmark): ..."
+    text, _ = written(tmp_path, {"tests/test_a.py": test})
+    assert "guessed" not in text
+    text, _ = written(tmp_path / "twin", {"tests/test_a.py": test, "tests/test_b.py": "def test_b(benchmark): ..."})
+    assert "  # guessed by what tests import and use: pytest-benchmark\n" in text
+
+
 def test_plugins_of_benches_that_pytest_runs(tmp_path: Path) -> None:
     bench = "import pytest, time\npytestmark = pytest.mark.benchmark()\ndef test_it(): ..."
     text, _ = written(tmp_path, {"tests/test_a.py": "def test_it(): ...", "bench/test_speed.py": bench})
