@@ -49,6 +49,18 @@ def reached(
     return found
 
 
+def lacking(texts: Mapping[PurePosixPath, str], files: Sequence[str], read: Callable[[PurePosixPath], str]) -> set[str]:
+    """Modules of the repository's own packages that the import of these runs, and that it has not: a build makes them,
+    as one compiles, or writes down the version.
+    """
+    paths = list(map(PurePosixPath, files))
+    modules = dict(_modules(paths))
+    folders = {".".join(folder.parts) for path in paths for folder in path.parents}
+    running = reached(texts, files, read).items()
+    named = {name.rpartition(".")[0] for path, text in running for name in _imports(text, path)}
+    return {name for name in named if name.rpartition(".")[0] in modules and name not in modules.keys() | folders}
+
+
 def _modules(paths: Sequence[PurePosixPath]) -> Iterator[tuple[str, PurePosixPath]]:
     """The repository's modules by the dotted names that begin at a folder of metadata, or its src."""
     roots = _roots(paths)

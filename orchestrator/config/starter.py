@@ -144,8 +144,7 @@ def _builds_in_place(found: Survey) -> bool:
     """Whether its compiled modules have to be built into the tree: tests inside a package of the top folder import it
     from there, and no way to call pytest makes them take the installed one.
     """
-    inside = any(PurePosixPath(path).parts[0] in found.packages for path in found.tests)
-    return bool(found.extension and not found.source and found.build_needs and inside)
+    return bool(found.extension and not found.source and found.build_needs and any(_is_inside(found, found.tests)))
 
 
 def _build(found: Survey, suffix: str, where: list[str]) -> Iterator[str]:
@@ -166,7 +165,7 @@ def _tests(found: Survey, suffix: str, where: list[str]) -> Iterator[str]:
     yield f"  - name: tests{suffix}"
     yield from where
     yield from [f"    needs: [build{suffix}]"] if in_place else []
-    yield from _folded(f"    run: [{_pytest(found)}, -q, ", map(_word, found.tests), "]", 10)
+    yield from _pytest(found, found.tests)
     yield "    expect:"
     yield "      tests:"
     yield "        min_passed: 1      # raise it: fewer passes are not a pass"
@@ -185,7 +184,7 @@ def _tests(found: Survey, suffix: str, where: list[str]) -> Iterator[str]:
         yield f"  - name: gpu{suffix}"
         yield from where
         yield "    when: [cuda]      # left out, and said so, where there is no GPU"
-        yield from _folded(f"    run: [{_pytest(found)}, -q, ", map(_word, files), "]", 10)
+        yield from _pytest(found, files)
         yield "    expect:"
         yield "      tests: {min_passed: 1}"
         yield "      device: cuda      # kernels must have been launched on the GPU"
@@ -222,11 +221,27 @@ def _checks(checks: Sequence[Check], found: Survey, suffix: str, where: list[str
     yield f"    expect: {{artifacts: [{{path: {name}.txt, from: stdout, contains: [checked]}}]}}"
 
 
-def _pytest(found: Survey) -> str:
-    """`python -m pytest` imports a package of the top folder: if it is installed, without its compiled modules."""
-    installed = found.extension and not found.source and found.packages and not _builds_in_place(found)
-    mode = f", --import-mode={found.import_mode}" if found.import_mode else ""
-    return f"pytest{mode}" if installed else "python, -m, pytest"
+def _pytest(found: Survey, paths: Sequence[str]) -> Iterator[str]:
+    """`python -m pytest` imports a package of the top folder: if it is installed, without what its build makes."""
+    inside = list(_is_inside(found, paths))
+    if not found.is_made or found.source or not found.packages or _builds_in_place(found):
+        begin = "python, -m, pytest, -q, "
+    elif any(inside):
+        yield "    # The tests stand inside the package, and its build makes a part of it: those that it installs run."
+        begin = "pytest, -q, --pyargs, "
+        paths = [_module(path) if is_inside else path for path, is_inside in zip(paths, inside, strict=True)]
+    else:
+        begin = f"pytest{f', --import-mode={found.import_mode}' if found.import_mode else ''}, -q, "
+    yield from _folded(f"    run: [{begin}", map(_word, paths), "]", 10)
+
+
+def _is_inside(found: Survey, paths: Iterable[str]) -> Iterator[bool]:
+    """Of each, whether it lies in a package of the top folder."""
+    return (PurePosixPath(path).parts[0] in found.packages for path in paths)
+
+
+def _module(path: str) -> str:
+    return ".".join(PurePosixPath(path.removesuffix(".py")).parts)
 
 
 def _import(found: Survey, suffix: str, where: list[str]) -> Iterator[str]:

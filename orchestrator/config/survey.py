@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
@@ -41,7 +41,7 @@ class Survey:
     """Paths are relative to the repository; `project` is the folder with the metadata, None without any. `needs` are
     requirements of the project and its tests, `guessed` those of them that only an import tells, `unread` such as are
     no plain ones, `unnamed` those of developers that no test names, `build_needs` those of setup.py, none without one;
-    `import_mode` is the one that pytest needs where compiled modules are only installed;
+    `import_mode` is the one that pytest needs where modules that its build makes (`is_made`) are only installed;
     `discovered` is the package (dotted, in a namespace) or module at the top that setuptools has to find by itself.
     `cuda_tests` are those of the `tests` files that mention CUDA or Triton, `skips` the reasons that tests give to be
     skipped, `functions` what they call of the project, `layers` its classes with a `forward`, `other_tests` a shell's
@@ -52,6 +52,7 @@ class Survey:
     project: str | None = None
     source: str = ""
     extension: bool = False
+    is_made: bool = False
     needs_cuda: bool = False
     tests: list[str] = field(default_factory=list)
     test_files: int = 0
@@ -90,9 +91,11 @@ class Survey:
         return ", ".join(parts)
 
 
-def survey(root: Path) -> list[Survey]:
-    """Look at the repository in `root`: at its project, or at each of several; at what there is without one."""
-    files = list(_files(root))
+def survey(root: Path, ignored: Collection[str] = ()) -> list[Survey]:
+    """Look at the repository in `root`: at its project, or at each of several; at what there is without one. Files and
+    folders that are `ignored` will be in no commit.
+    """
+    files = list(_files(root, ignored))
     projects = _project_folders(root, files)
     own: dict[str | None, list[str]] = {name: [] for name in (*projects, None)}
     for file in files:
@@ -115,6 +118,7 @@ def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: s
     if metadata.discovers and not found.source and not found.project:
         modules = [file[:-3] for file in own if file.endswith(".py") and "/" not in file and file not in _NO_MODULES]
         found.discovered = next(iter(found.packages or sorted(_in_namespaces(own)) or modules), "")
+    found.is_made = found.extension or (project is not None and _lacks_modules(root, packages, files))
     _look_at_python(root, own, found)
     found.tests = _where_tests_are(found, own, metadata)
     found.cuda_tests = [file for file in found.cuda_tests if _is_inside(file, found)]
@@ -190,19 +194,22 @@ def _helpers(files: Iterable[str]) -> list[PurePosixPath]:
     return [path for path in code if any(map(TESTS_FOLDER.fullmatch, path.parts[:-1]))]
 
 
-def _files(root: Path) -> Iterator[str]:
-    """Paths of regular files, without hidden folders, virtual environments and what others wrote."""
+def _files(root: Path, ignored: Collection[str]) -> Iterator[str]:
+    """Paths of regular files, without hidden folders, virtual environments, what others wrote and what is ignored."""
     count = 0
     for folder, folders, names in os.walk(root):
         if "pyvenv.cfg" in names:
             folders.clear()
             continue
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _NOT_OURS)
+        inside = Path(folder).relative_to(root)
+        ours = (name for name in folders if not name.startswith(".") and name not in _NOT_OURS)
+        folders[:] = sorted(name for name in ours if (inside / name).as_posix() not in ignored)
         for name in sorted(names):
             count += 1
             if count > _MOST_FILES:
                 return
-            yield (Path(folder) / name).relative_to(root).as_posix()
+            if (path := (inside / name).as_posix()) not in ignored:
+                yield path
 
 
 def _project_folders(root: Path, files: Iterable[str]) -> list[str]:
@@ -250,6 +257,12 @@ def _in_namespaces(files: Iterable[str]) -> set[str]:
 
 def _has_extension(files: Iterable[str], metadata: Metadata) -> bool:
     return metadata.builds_extension and any(file.endswith(_NATIVE) for file in files)
+
+
+def _lacks_modules(root: Path, packages: Iterable[str], files: Sequence[str]) -> bool:
+    """Whether the import of these packages needs modules that only a build makes."""
+    inits = {PurePosixPath(file): text_of(root / file) for file in packages}
+    return bool(imports.lacking(inits, files, lambda path: text_of(root / path)))
 
 
 def _look_at_python(root: Path, files: Iterable[str], found: Survey) -> None:

@@ -385,6 +385,13 @@ def is_bare(folder: Path) -> bool:
     return run(["git", "-C", str(folder), "rev-parse", "--is-inside-git-dir"]).stdout.strip() == b"true"
 
 
+def ignored(folder: Path) -> set[str]:
+    """What git ignores below the folder, relative to it: files, and folders as a whole; nothing where git has no say."""
+    listed = ["ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z"]
+    names = run(["git", "-C", str(folder), *listed]).stdout.split(b"\0")
+    return {os.fsdecode(name).rstrip("/") for name in names} - {""}
+
+
 def title_of(commit_object: bytes) -> str:
     """The first line of the commit's message."""
     message = commit_object.partition(b"\n\n")[2]

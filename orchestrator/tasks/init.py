@@ -11,7 +11,7 @@ from orchestrator.config.metadata import Metadata
 from orchestrator.config.runbook import FOLDER, locate_runbook, own_runbooks
 from orchestrator.config.survey import Survey, survey
 from orchestrator.errors import InputError
-from orchestrator.git.repository import is_bare
+from orchestrator.git.repository import ignored, is_bare
 from orchestrator.text import plain
 
 
@@ -35,7 +35,7 @@ def init(folder: Path) -> Begun:
         raise InputError(
             f"{folder.resolve()} is a bare repository, or git's own folder: expected a repository with its files"
         )
-    found = survey(folder)
+    found = survey(folder, ignored(folder))
     broken = Metadata(folder).broken
     advice = [f"pyproject.toml is not valid TOML, and nothing of it was taken: {plain(broken)}"] if broken else []
     advice += filter(None, map(_advice, found))

@@ -169,6 +169,26 @@ def test_tests_inside_a_compiled_package_get_it_built_in_the_tree(tmp_path: Path
     assert tests.run == ["python", "-m", "pytest", "-q", "fast/tests"] and tests.needs == ["build"]
 
 
+@pytest.mark.parametrize(
+    ("imports", "files", "run"),
+    [
+        ("from ._version import version", ["tests/test_x.py"], ["pytest", "-q", "tests"]),
+        ("from fast._version import version", ["fast/tests/test_x.py"], ["pytest", "-q", "--pyargs", "fast.tests"]),
+        ("from .about import version", ["fast/tests/test_x.py"], ["pytest", "-q", "--pyargs", "fast.tests"]),
+        ("from ._version import version", ["fast/tests/test_x.py", "fast/_version.py"], []),
+        ("from .sub import version\nfrom . import other", ["fast/tests/test_x.py", "fast/sub/x.py"], []),
+        ("try:\n    from ._version import version\nexcept ImportError: version = ''", ["fast/tests/test_x.py"], []),
+    ],
+)
+def test_a_package_that_its_build_completes_is_tested_as_it_was_installed(
+    tmp_path: Path, imports: str, files: list[str], run: list[str]
+) -> None:
+    package = {"pyproject.toml": "[project]\nname = 'fast'\n", "fast/__init__.py": imports}
+    about = {"fast/about.py": "from ._version import version\n"}
+    _, runbook = written(tmp_path, {**package, **about, **dict.fromkeys(files, "")})
+    assert runbook.stages[0].run == (run or ["python", "-m", "pytest", "-q", "fast/tests"])
+
+
 def test_modules_of_the_repository_are_no_packages_of_an_index(tmp_path: Path) -> None:
     tests = "import here, beside, inner, plugins, numpy, xdist, _native, compiled\nfrom tools_of_tests import x\n"
     tests += "import test_deep, cutlass, requests\n"

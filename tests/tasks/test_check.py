@@ -193,6 +193,17 @@ def test_what_init_writes_is_right(project: Project) -> None:
     assert "note: pyproject.toml is not valid TOML, and nothing of it was taken: " in project.here("init").stderr
 
 
+def test_init_reads_what_may_be_committed(project: Project) -> None:
+    package = {"pyproject.toml": "[project]\nname = 'fast'\n", "fast/__init__.py": "from ._version import version\n"}
+    ignored = {"fast/_version.py": "", "made/test_made.py": "import numpy\n"}
+    tests = {"fast/tests/test_x.py": "", "more/test_y.py": ""}
+    project.commit({**package, **tests, ".gitignore": "_version.py\nmade/\n"})
+    project.write(ignored)
+    assert "2 test files" in project.here("init").stderr
+    text = (project.root / "runbooks/validate.yaml").read_text()
+    assert "numpy" not in text and "run: [pytest, -q, --pyargs, fast.tests]" in text
+
+
 def test_where_no_results_can_be_kept_is_said_before_anything_is_run(project: Project) -> None:
     project.commit({**FILES, "runbooks/good.yaml": GOOD})
     project.write({"kept": "a file"})
