@@ -386,7 +386,7 @@ def is_bare(folder: Path) -> bool:
 
 
 def ignored(folder: Path) -> set[str]:
-    """What git ignores below the folder, relative to it: files, and folders as a whole; nothing where git has no say."""
+    """What git ignores below the folder, relative to it: files, and whole folders; nothing where git has no say."""
     listed = ["ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z"]
     names = run(["git", "-C", str(folder), *listed]).stdout.split(b"\0")
     return {os.fsdecode(name).rstrip("/") for name in names} - {""}

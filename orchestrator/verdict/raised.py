@@ -12,7 +12,7 @@ _LONGEST = 200
 _LONGEST_READ = 2000
 _BEGINS = re.compile(
     r"^(?P<before>.{0,40}?)(?:Traceback \(most recent call last\):|Fatal Python error: (?P<fatal>.+)|"
-    r"ImportError while loading conftest '(?P<conftest>.+)'\.)\s*$"
+    r"ImportError while loading conftest '(?P<conftest>.+)'\.|(?P<plugin>Error while loading plugin \".+\"\.))\s*$"
 )
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
 _SHORT_FRAME = re.compile(r"^(?P<file>\S+):(?P<line>\d+): in ")
@@ -63,8 +63,8 @@ def _of_traceback(lines: Sequence[str], run_id: str) -> Tuple[Raised, bool]:
     assert begins is not None
     before = begins["before"]
     rest = [line[len(before) :] if before and line.startswith(before) else line for line in lines[1:]]
-    if begins["conftest"]:
-        return _of_conftest(rest, begins["conftest"], run_id), True
+    if begins["conftest"] or begins["plugin"]:
+        return _of_conftest(rest, [(begins["conftest"], "1")] if begins["conftest"] else [], run_id), True
     end = next((n for n, line in enumerate(rest) if line.strip() and not line[0].isspace()), len(rest))
     frames = _frames(rest[:end])
     error = _error(rest[end:])
@@ -102,12 +102,14 @@ def _of_no_start(lines: Sequence[str]) -> Optional[Raised]:
     return None if said is None else Raised(error=[plain(said, _LONGEST)], place=None, line="")
 
 
-def _of_conftest(rest: Sequence[str], conftest: str, run_id: str) -> Raised:
-    """As pytest tells it: short frames, and the error behind an E; one of its own stands there alone."""
+def _of_conftest(rest: Sequence[str], known: Sequence[Tuple[str, str]], run_id: str) -> Raised:
+    """As pytest tells it, of a plugin too: short frames, else what is `known`, and the error behind an E; one of its
+    own stands there alone.
+    """
     error = [line[1:].strip() for line in rest if line.startswith("E ")] or [*filter(_NAMED.match, rest[:1])]
     located = [m for m in map(_FRAME.match, error) if m]
     short = [(m["file"], m["line"]) for m in map(_SHORT_FRAME.match, rest) if m]
-    frames = [(m["file"], m["line"]) for m in located] or short or [(conftest, "1")]
+    frames = [(m["file"], m["line"]) for m in located] or short or known
     named = [n for n, line in enumerate(error) if _NAMED.match(line)]
     return _raised(_error(error[named[-1] if named else -1 :])[:1], frames, rest, run_id)
 

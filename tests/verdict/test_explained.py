@@ -55,6 +55,13 @@ tests/conftest.py:3: in <module>
     import gone
 E   ModuleNotFoundError: No module named 'gone'
 """
+PLUGIN = """\
+Error while loading plugin "pytest11".
+../../envs/1/lib/python3.11/site-packages/pytest_cases/common_pytest.py:644: in <module>
+    _idval = IdMaker([], [])._idval
+             ^^^^^^^^^^^^^^^
+E   TypeError: IdMaker.__init__() takes 7 positional arguments but 8 were given
+"""
 TWO_CONFTESTS = f"""\
 ImportError while loading conftest '{TREE}/b/tests/conftest.py'.
 _pytest.pathlib.ImportPathMismatchError: ('tests.conftest', '{TREE}/a/tests/conftest.py')
@@ -77,6 +84,8 @@ _pytest.pathlib.ImportPathMismatchError: ('tests.conftest', '{TREE}/a/tests/conf
         (FATAL, "Fatal Python error: Segmentation fault (crash.py line 4)"),
         (CONFTEST.replace("E   ModuleNotFoundError: No", "E   ImportError: \nE       No") + "E       Install it.\n",
          "ImportError: No module named 'gone' (tests/conftest.py line 3)"),
+        (PLUGIN, "TypeError: IdMaker.__init__() takes 7 positional arguments but 8 were given "
+         "(pytest_cases/common_pytest.py line 644)"),
         (CONFTEST, "ModuleNotFoundError: No module named 'gone' (tests/conftest.py line 3)"),
         (TWO_CONFTESTS, TWO_CONFTESTS.splitlines()[1] + " (b/tests/conftest.py line 1)"),
         ('Traceback (most recent call last):\n  File "/e/lib/python3.11/site-packages/l/x.py", line 9, in c\nOSError\n',
