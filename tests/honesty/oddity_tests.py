@@ -101,6 +101,16 @@ UNITTESTS = """
         async def asyncSetUp(self): self.value = 1
         async def test_a(self): self.assertEqual(self.value, 1)
 """
+NEAR_ENOUGH = """
+    def greatest(a, b): return max(abs(x - y) for x, y in zip(a, b))
+    def relative(a, b): return greatest(a, b) / max(map(abs, a))
+    def assert_close(a, b, ratio):
+        error = relative(a, b)
+        if greatest(a, b) <= 1e-6:
+            return
+        assert error < ratio
+    def test_a(): assert_close([1.0], [1.0], 0.01)
+"""
 UNITTEST_MARKS = """
     import sys, unittest
     class T(unittest.TestCase):
@@ -808,6 +818,7 @@ STYLES = [
     _tests("odd_logged", "exceptions that are logged", LOGS),
     _tests("odd_import_skips", "conditions of skips that do not hold", IMPORT_SKIPS),
     _tests("odd_decorated", "decorated tests, stacked parameters, an alias", STACKED),
+    _tests("odd_near_enough", "a helper returns before its assertion where the error is as good as none", NEAR_ENOUGH),
     _tests("odd_broken_pipe", "a child whose reader ends first", SLOW_CHILD),
 ]  # fmt: skip
 LAYOUTS = [

@@ -62,6 +62,7 @@ from .nodes import (
     with_told,
 )
 from .truths import why_message, why_method_holds, why_true
+from .ways_out import WaysOut
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ class _Marker:
         self._facts = facts
         self._tolerates = tolerates  # whether anything may be held to a tolerance in the file; few are
         self._callees = Callees(names)
+        self._ways_out = WaysOut(self._callees)
         self._function: Function | None = None
         self._outermost: ast.AST | None = None  # function
         self._checked: set[str] | None = None
@@ -191,6 +193,7 @@ class _Marker:
         self._facts.add(self._function)
         self._outermost, self._checked, self._bound, self._read = node, None, None, None
         self._callees.begin()
+        self._ways_out = WaysOut(self._callees)
 
     def _checked_names(self) -> set[str]:
         """What the checks of the function around look at; few functions have a handler for which it matters."""
@@ -234,6 +237,8 @@ class _Marker:
         before = [*self._ran(node), *self._ordered(node, node)] if statements.fails_in(node) else []
         self._watch_told(node)
         after = []
+        if isinstance(node, ast.If) and self._function is not None:
+            self._ways_out.note(node)
         if isinstance(node, ast.If) and not node.orelse and any(map(statements.fails, node.body)):
             self._watch_tolerances(node.test)
             after = self._limited(node, ast.UnaryOp(ast.Not(), node.test))
@@ -266,6 +271,8 @@ class _Marker:
         made_up = self._made_up(node, test)
         callee = self._callee([test], "asserted") if isinstance(test, (ast.Call, ast.Name, ast.Attribute)) else None
         after = self._ran(node, callee, self._callees.about([test]), self._callees.equal_by_class(test))
+        for way in self._ways_out.before(test):
+            way.body[:0] = [*self._ran(node), *self._limited(way, way.test)]
         compared = self._compared(node, test) if isinstance(test, ast.Call) else []
         if not compared:
             self._watch_tolerances(test)

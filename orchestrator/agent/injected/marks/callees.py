@@ -162,6 +162,12 @@ class Callees:
         """The same of an average."""
         return any(map(averages, self._steps(size)))
 
+    def measured_names(self, size: ast.expr) -> frozenset[str]:
+        """The names of that of which an expression, or what it names, is the size, or was calculated by a call."""
+        node = [*map(measured, self._steps(size))][-1]
+        parts = [*node.args, *node.keywords] if isinstance(node, ast.Call) else [node]
+        return frozenset(ids_in(*parts))
+
     def _steps(self, size: ast.expr) -> Iterator[ast.expr]:
         """An expression, and what has made the name that it is the size of."""
         yield size

@@ -216,6 +216,8 @@ class Program(Text):
         return any(self._is_read(target, None, s, seen, but=loop) for target, s in targets)
 
     def _fails(self, statement: ast.stmt) -> bool:
+        if isinstance(statement, ast.Assert):
+            return True
         call = statement.value if isinstance(statement, ast.Expr) else None
         ends = isinstance(call, ast.Call) and called(call) in _EXITS and not self.says(call)
         return ends or (isinstance(statement, ast.Raise) and self.uses(statement, None, set()))

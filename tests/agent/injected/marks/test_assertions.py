@@ -156,6 +156,13 @@ def is_idle(checks: Checks, test: Callable[[], Any]) -> bool:
         ("if 1 == 2: return\n    for x in [ok()]:\n        if x: return\n    pytest.fail()", False),
         ("try: int('x')\n    except ValueError: return\n    raise AssertionError", False),
         ("if ok(): return\n    try: int('x')\n    except ValueError: return\n    assert False", True),
+        ("a = b = 1\n    if abs(a - b) <= 1e-6: return\n    assert (a - b) / b < 0.1", False),
+        (
+            "a = b = 1\n    d = pow(a - b, 2)\n    r = pow(a / b - 1, 2)\n    if d <= 1e-6: return\n    assert r < 0.1",
+            False,
+        ),
+        ("a, n = 2, 1\n    if n <= 1: return\n    assert a - n < 0.1", True),
+        ("a, b, n = 2, 1, 1\n    if n - b <= 1: return\n    assert a - b < 0.1", True),
         ("return\n    raise AssertionError", False),
         ("def boom(): assert False, 'not to be called'", False),
         ("with pytest.raises(ValueError): int('x')", False),
