@@ -71,6 +71,7 @@ def test_sample_fits(architecture: str) -> None:
     _judge(architecture, SAMPLE, parts=tuple(part for part in PARTS if part != "learned" or architecture == "sm_89"))
 
 
+@pytest.mark.slow
 def test_one_process_compiles_for_each_architecture_in_turn() -> None:
     code = (
         "from nsa.kernels.tuning.ahead_of_time import PARTS, Shape, compiling\n"
@@ -90,10 +91,10 @@ def test_one_process_compiles_for_each_architecture_in_turn() -> None:
     ("part", "dk", "name", "least", "most"),
     [
         ("window", 128, "_backward_qkv", 24, 8),
-        ("selected", 128, "_backward_selected", 32, 5),
         *(pytest.param("window", dk, "_backward_qkv", 24, 8, marks=pytest.mark.slow) for dk in (64, 192)),
-        ("window", 128, "_attention", 72, 12),
+        pytest.param("window", 128, "_attention", 72, 12, marks=pytest.mark.slow),
         pytest.param("window", 192, "_attention", 96, 12, marks=pytest.mark.slow),
+        pytest.param("selected", 128, "_backward_selected", 32, 5, marks=pytest.mark.slow),
         pytest.param("selected", 64, "_backward_selected", 20, 5, marks=pytest.mark.slow),
         pytest.param("selected", 192, "_backward_selected", 44, 5, marks=pytest.mark.slow),
         *(pytest.param("compressed", dk, "_sums", 3 * dk // 16, 3, marks=pytest.mark.slow) for dk in (64, 128, 192)),

@@ -122,7 +122,7 @@ def assert_equals_oracle(shape: str, schedule: str, dtype: torch.dtype = MAIN) -
         close(one, expected)
 
 
-BOTH = ("plain", "packed", "odd block", "many blocks", "many of packed")
+BOTH = ("plain", "packed", "odd block", "many blocks")
 CASES = [
     *(pytest.param(shape, "gather") for shape in SHAPES),
     *(pytest.param(shape, "mixed", marks=() if shape in BOTH else SLOW) for shape in SHAPES),
@@ -290,7 +290,7 @@ def test_a_value_behind_a_block_reaches_none_who_read_the_block(
     assert torch.equal(found[:, 48:], o[:, 48:])
 
 
-@pytest.mark.parametrize("schedule", ["token", "mixed", "gather"])
+@pytest.mark.parametrize("schedule", ["token", "mixed", pytest.param("gather", marks=SLOW)])
 def test_loads_by_descriptor(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     by_descriptor(monkeypatch)
     for shape in ("many of packed", "192/128 in small", "long block"):

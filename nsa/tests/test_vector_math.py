@@ -20,7 +20,9 @@ for name in ("exp", "log", "cos", "sin"):
 """
 
 
-@pytest.mark.parametrize("module", ["reference", "rope", "fallback.tiles"])
+@pytest.mark.parametrize(
+    "module", ["reference", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rope", "fallback.tiles"))]
+)
 def test_importing_what_uses_them_calls_each_with_one_value(module: str) -> None:
     done = subprocess.run([sys.executable, "-c", CODE.replace("MODULE", module)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
