@@ -57,7 +57,7 @@ def test_a_report_that_nobody_was_asked_to_write_is_malformed(text: bytes) -> No
         execution.read(io.BytesIO(text))
 
 
-def of_a_program(folder: Path, device: str, facts: dict[str, Any], **keys: Any) -> Judgement:
+def of_a_program(folder: Path, device: str | None, facts: dict[str, Any], **keys: Any) -> Judgement:
     (folder / "artifacts").mkdir()
     (folder / "artifacts" / "a.txt").write_text("1")
     record = {
@@ -99,10 +99,12 @@ def test_a_stage_for_cuda_owes_work_on_it(
         ("cuda", "on", "invalid"),
         ("cuda", "0", "passed"),
         ("cuda", "", "passed"),
+        (None, "1", "invalid"),  # a program that need not launch anything, in a runbook for CUDA
+        (None, "0", "passed"),
         ("any", "1", "passed"),
     ],
 )
-def test_a_stage_for_cuda_is_not_told_to_interpret(tmp_path: Path, device: str, value: str, status: str) -> None:
+def test_a_stage_for_cuda_is_not_told_to_interpret(tmp_path: Path, device: str | None, value: str, status: str) -> None:
     judged = of_a_program(tmp_path, device, {"used_cuda": True}, env={"TRITON_INTERPRET": value})
     assert judged.status == status and (status == "passed" or "TRITON_INTERPRET" in judged.reason), judged
 
