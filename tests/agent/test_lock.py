@@ -125,6 +125,7 @@ def test_a_held_pod_is_refused_with_the_ways_on(project: Project, other: Project
     assert told == [True, False, False]
 
 
+@pytest.mark.slow
 def test_wait_queues_and_says_who_holds_the_pod(project: Project) -> None:
     gate = commit(project)
     first = validate(project)
@@ -139,6 +140,7 @@ def test_wait_queues_and_says_who_holds_the_pod(project: Project) -> None:
     assert outcome.exit_code == 0 and outcome.json["run_id"] != run_id, outcome.stderr
 
 
+@pytest.mark.slow
 def test_steal_cancels_the_holder_and_says_by_whom(project: Project, other: Project) -> None:
     gate = commit(project)
     clone(project, other)

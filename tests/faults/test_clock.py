@@ -71,6 +71,7 @@ def wall_times(run: Path) -> list[float]:
     return [datetime.fromisoformat(e["wall"].replace("Z", "+00:00")).timestamp() for e in world.events_of(run)]
 
 
+@pytest.mark.slow
 def test_the_clock_jumps_during_a_run(project: Project, clock: Clock, tmp_path: Path) -> None:
     """No limit is met by it, no duration is wrong, nothing is lost: times of day are only shown."""
     workdir = tmp_path / "workdir"

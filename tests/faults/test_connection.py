@@ -87,7 +87,8 @@ def test_a_cut_at_many_bytes_of_launch_and_follow(project: Project, line: Proxy,
     cut_everywhere(project, line, tmp_path / "workdir", 60)
 
 
-@pytest.mark.parametrize("parts", [1, pytest.param(24, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("parts", [1, 24])
 def test_a_cut_at_any_byte_of_a_fetch(project: Project, line: Proxy, tmp_path: Path, parts: int) -> None:
     project.commit(runs.files(runs.said("only", BIG)))
     done = runs.run(project, "validate", "--pod", "p", "--runbook", "r")
@@ -119,6 +120,7 @@ def test_the_server_is_killed_and_comes_back(project: Project, own_sshd: Sshd, t
     runs.check(project, tmp_path / "workdir", outcome, "passed", "passed", "passed")
 
 
+@pytest.mark.slow
 def test_a_laptop_asleep_while_the_run_ends_and_its_line_is_cut(project: Project, line: Proxy, tmp_path: Path) -> None:
     project.commit(runs.first_and_long(2))
     validate = runs.start(project)

@@ -223,12 +223,10 @@ def test_a_stage_that_uses_up_the_pods_inodes(small_disk: Callable[..., Path], t
     runs.check(project, workdir, validate(project), "passed", "passed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "more"),
-    [
-        ("size=300k", "size=60m"),
-        pytest.param("size=60m,nr_inodes=8", "nr_inodes=800", marks=pytest.mark.slow),
-    ],
+    [("size=300k", "size=60m"), ("size=60m,nr_inodes=8", "nr_inodes=800")],
 )
 def test_a_full_disk_of_the_laptop(
     project: Project, small_disk: Callable[..., Path], tmp_path: Path, options: str, more: str

@@ -92,6 +92,7 @@ def test_escape_codes_and_invalid_text_reach_no_terminal(project: Project, tmp_p
     assert b"\x1b]0;owned" in (project.root / outcome.json["path"] / "stages/nasty/stdout").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_stage_that_uses_up_its_own_memory(project: Project, tmp_path: Path) -> None:
     code = "import resource; resource.setrlimit(resource.RLIMIT_AS, (200 << 20,) * 2); print(len(bytearray(1 << 30)))"
     project.commit(runs.files(runs.said("hungry", code), LAST))

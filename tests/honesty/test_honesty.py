@@ -109,9 +109,23 @@ def outcomes(
         workers.shutdown(cancel_futures=True)
 
 
+def _beyond_the_first() -> Iterator[str]:
+    """The names of lies that share a run, beside whose honest case `_EACH` others stand already."""
+    beside = Counter[str]()
+    for case in CASES:
+        if case.honest and case.stage and not case.is_alone:
+            beside[case.honest] += 1
+            if beside[case.honest] > _EACH:
+                yield case.name
+
+
+_EACH = 3
+_OTHERS = frozenset(_beyond_the_first())
+
+
 def is_slow(case: Case) -> bool:
-    """Honest oddities, and tests that are run again with planted faults."""
-    return bool(case.run) or case in sabotage_cases.CASES
+    """Honest oddities, tests that are run again with planted faults, and of the lies beside one honest case most."""
+    return bool(case.run) or case in sabotage_cases.CASES or case.name in _OTHERS
 
 
 @pytest.mark.process

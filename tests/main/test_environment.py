@@ -80,6 +80,7 @@ def test_hard_links_that_a_stage_makes_are_no_change(project: Project) -> None:
     assert "rebuilt" not in validate(project)[1]
 
 
+@pytest.mark.slow
 def test_what_bootstrap_and_prune_show_is_for_people(project: Project) -> None:
     """Dictionaries were printed as Python writes them; --json has them as data."""
     made = project.run("bootstrap", "--pod", "local", "--runbook", "tiny")

@@ -130,6 +130,7 @@ def test_a_mutant_of_the_tree_is_one_of_what_is_installed_from_it(project: Proje
     )
 
 
+@pytest.mark.slow
 def test_what_does_not_compile_is_said_by_the_compiler_and_leaves_nothing(project: Project) -> None:
     project.commit({**toy("nobody_declared_it"), "runbooks/own.yaml": SYSTEM})
     outcome = validate(project, 4)

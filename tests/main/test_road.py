@@ -43,6 +43,7 @@ def test_a_run_comes_home_whole(any_project: Project) -> None:
     assert json.loads((directory / "result.json").read_text()) == result
 
 
+@pytest.mark.slow
 def test_an_older_commit_is_run_as_it_was(any_project: Project) -> None:
     first = any_project.commit({**FILES, "tests/test_it.py": "def test_old(): assert True\n"})
     any_project.commit(FILES)
@@ -52,6 +53,7 @@ def test_an_older_commit_is_run_as_it_was(any_project: Project) -> None:
     assert "test_old" in junit.read_text()
 
 
+@pytest.mark.slow
 def test_a_submodule_that_this_clone_does_not_have_is_left_out_and_said(any_project: Project) -> None:
     clean = "assert not subprocess.run(['git', 'status', '--porcelain'], capture_output=True, check=True).stdout\n"
     any_project.commit({**FILES, "tool.py": TOOL + clean})

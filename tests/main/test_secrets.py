@@ -150,6 +150,7 @@ def test_no_secret_is_written_down_anywhere(any_project: Project) -> None:
     assert (directory / "artifacts" / "clean.txt").read_text() == "nothing here"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("any_project", ["ssh"], indirect=True)
 def test_the_launch_needs_nobody_and_the_values_are_in_memory_only(any_project: Project) -> None:
     """The laptop is killed; the stage still gets its secret, and no file on the pod held it meanwhile."""

@@ -98,6 +98,7 @@ def test_a_full_disk_is_said(full_disk: Path, tmp_path: Path) -> None:
     assert "No space left" in outcome.json["error"] or "full" in outcome.json["error"]
 
 
+@pytest.mark.slow
 @_small
 def test_a_disk_that_is_full_before_an_environment_is_built_is_said(full_disk: Path, tmp_path: Path) -> None:
     project = new_project(tmp_path, {"local": {**local_pod(tmp_path), "workdir": str(full_disk / "workdir")}})

@@ -15,6 +15,7 @@ from tests.support.proxy import Proxy
 from tests.support.sshd import Sshd
 
 
+@pytest.mark.slow
 def test_an_agent_that_no_connection_carries_whole_arrives(
     sshd: Sshd, tmp_path: Path, laptop: Path, proxy_to: Callable[..., Proxy]
 ) -> None:

@@ -57,6 +57,7 @@ def test_the_lock_names_every_wheel_with_address_and_hash(pod: EnvPod, index: st
     assert hashlib.sha256(environment["lock"].encode()).hexdigest() == environment["lock_sha256"]
 
 
+@pytest.mark.slow
 def test_a_release_that_is_older_for_want_of_a_wheel_is_said_with_both_versions(
     tmp_path: Path, agent: Path, uv: Path
 ) -> None:
