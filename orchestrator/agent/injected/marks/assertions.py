@@ -238,7 +238,7 @@ class _Marker:
         self._watch_told(node)
         after = []
         if isinstance(node, ast.If) and self._function is not None:
-            self._ways_out.note(node)
+            self._ways_out.note(node, self._is_limit)
         if isinstance(node, ast.If) and not node.orelse and any(map(statements.fails, node.body)):
             self._watch_tolerances(node.test)
             after = self._limited(node, ast.UnaryOp(ast.Not(), node.test))

@@ -8,7 +8,7 @@ from ..source.statements import limited
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator
+    from typing import Callable, Iterator
 
     from .callees import Callees
 
@@ -22,9 +22,11 @@ class WaysOut:
         self._callees = callees
         self._found: list[tuple[ast.If, frozenset[str]]] = []
 
-    def note(self, node: ast.If) -> None:
+    def note(self, node: ast.If, is_limit: Callable[[ast.expr], bool]) -> None:
+        """Where it is one; `is_limit` says of what stands for a limit whether it may be none but a small one."""
         is_return = len(node.body) == 1 and isinstance(node.body[0], ast.Return) and not node.orelse
-        names = self._names(node.test) if is_return else frozenset()
+        asked = limited(node.test) if is_return else None
+        names = self._names(node.test) if asked is not None and is_limit(asked[1]) else frozenset()
         if len(names) > 1:  # one alone may be anything: how many cards there are
             self._found.append((node, names))
 

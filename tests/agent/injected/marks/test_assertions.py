@@ -161,6 +161,7 @@ def is_idle(checks: Checks, test: Callable[[], Any]) -> bool:
             "a = b = 1\n    d = pow(a - b, 2)\n    r = pow(a / b - 1, 2)\n    if d <= 1e-6: return\n    assert r < 0.1",
             False,
         ),
+        ("a = b = 1\n    if abs(a - b) <= 1e9: return\n    assert (a - b) / b < 0.1", True),
         ("a, n = 2, 1\n    if n <= 1: return\n    assert a - n < 0.1", True),
         ("a, b, n = 2, 1, 1\n    if n - b <= 1: return\n    assert a - b < 0.1", True),
         ("return\n    raise AssertionError", False),
