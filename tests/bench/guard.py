@@ -8,7 +8,7 @@ median and quartiles of the ratios of runs that followed each other.
 
 Counted are CPU seconds (user and system, with all children), which a shared machine makes by the minute more or fewer.
 With --instructions, the instructions of the process itself under valgrind, which differ by a millionth from run to run
-whatever else runs: they want one round and some hundred tests, for all takes 70 times as long.
+whatever else runs: they want one round and some hundred tests, for all takes 40 times as long.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TRIVIAL = "def test_{n}():\n    assert {n} + 1\n\n\n"
 _NAMES = ("geometry", "selection", "torch_parity", "reference", "cache", "decode", "layer", "packing")
 LIBRARY = [f"nsa/tests/test_{name}.py" for name in _NAMES]
 STARTS = 15
-CALLGRIND = ("valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null")
+CACHEGRIND = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
 Pairs = list[tuple[float, float]]  # CPU seconds or instructions, bare and guarded
 
 
@@ -111,7 +111,7 @@ class Stand:
 
     def pytest(self, *files: str) -> Sequence[str]:
         """The arguments of a session of `files`, or of all."""
-        argv = ["python", "-m", "pytest", "-q", *files]
+        argv = ["python", "-m", "pytest", "-q", "-o", "timeout=0", *files]  # valgrind is slow
         return prepare.with_pytest_options(argv, self.places.tree, self._stage / "junit.xml")[1:]
 
     def measure(self, arguments: Sequence[str], rounds: int, *, again: bool = False) -> Pairs:
@@ -145,9 +145,9 @@ class Stand:
         told: list[bytes] = []
         reader = threading.Thread(target=lambda: told.extend(_gathered(reads)))
         reader.start()
-        counted = self._stage / "callgrind"
+        counted = self._stage / "cachegrind"
         if self._instructions:
-            argv = [*CALLGRIND, f"--log-file={counted}", *argv]
+            argv = [*CACHEGRIND, f"--log-file={counted}", *argv]
             env = {**env, "PYTHONHASHSEED": "0"}
         with open(self._stage / "stdout", "wb") as out:
             process = subprocess.Popen(
@@ -168,7 +168,7 @@ class Stand:
             output = (self._stage / "stdout").read_text(errors="replace")
             raise click.ClickException(f"{argv} ended with {process.returncode}: {output[-2000:]}")
         if self._instructions:
-            return int(re.findall(r"Collected\s*: (\d+)", counted.read_text())[-1])
+            return int(re.findall(r"I +refs: +([\d,]+)", counted.read_text())[-1].replace(",", ""))
         return round(used.ru_utime + used.ru_stime, 4)
 
 
