@@ -33,32 +33,25 @@ from .callees import Callees
 from .counterparts import must_not_raise
 from .facts import Facts, Function
 from .kinds import bound_once
+from .measures import Measures
 from .nodes import (
-    APART,
     ASSERTED,
     CALLED,
-    ENTERED,
     JUMPS,
     PAIR,
     RETURNED,
-    THROUGH,
     VACUOUS,
-    WITHIN,
     are_tolerances,
     before_jumps,
     call_seen,
     completed,
     constant,
-    is_seen,
     or_fails,
-    place_of,
     seen_mark,
     swallow_mark,
     watch_tolerances,
     with_dropped,
     with_escapes,
-    with_extent,
-    with_sizes,
     with_told,
 )
 from .truths import why_message, why_method_holds, why_true
@@ -128,6 +121,7 @@ class _Marker:
         self._facts = facts
         self._tolerates = tolerates  # whether anything may be held to a tolerance in the file; few are
         self._callees = Callees(names)
+        self._measures = Measures(self._callees, facts.path)
         self._ways_out = WaysOut(self._callees)
         self._function: Function | None = None
         self._outermost: ast.AST | None = None  # function
@@ -193,6 +187,7 @@ class _Marker:
         self._facts.add(self._function)
         self._outermost, self._checked, self._bound, self._read = node, None, None, None
         self._callees.begin()
+        self._measures = Measures(self._callees, self._facts.path, node.args)
         self._ways_out = WaysOut(self._callees)
 
     def _checked_names(self) -> set[str]:
@@ -234,14 +229,14 @@ class _Marker:
 
     def _beside_choice(self, node: Any) -> Marks:
         """That its condition was asked is the check."""
-        before = [*self._ran(node), *self._ordered(node, node)] if statements.fails_in(node) else []
+        before = [*self._ran(node), *self._measures.ordered(node, node)] if statements.fails_in(node) else []
         self._watch_told(node)
         after = []
         if isinstance(node, ast.If) and self._function is not None:
-            self._ways_out.note(node, self._is_limit)
+            self._ways_out.note(node, self._measures.is_limit)
         if isinstance(node, ast.If) and not node.orelse and any(map(statements.fails, node.body)):
             self._watch_tolerances(node.test)
-            after = self._limited(node, ast.UnaryOp(ast.Not(), node.test))
+            after = self._measures.limited(node, ast.UnaryOp(ast.Not(), node.test))
         function = self._outermost if self._function else None
         for block, statement in must_not_raise(node, function) if isinstance(node, ast.If) else ():
             place = block.index(statement) + 1
@@ -272,16 +267,16 @@ class _Marker:
         callee = self._callee([test], "asserted") if isinstance(test, (ast.Call, ast.Name, ast.Attribute)) else None
         after = self._ran(node, callee, self._callees.about([test]), self._callees.equal_by_class(test))
         for way in self._ways_out.before(test):
-            way.body[:0] = [*self._ran(node), *self._limited(way, way.test)]
-        compared = self._compared(node, test) if isinstance(test, ast.Call) else []
+            way.body[:0] = [*self._ran(node), *self._measures.limited(way, way.test)]
+        compared = self._measures.compared(node, test) if isinstance(test, ast.Call) else []
         if not compared:
             self._watch_tolerances(test)
         after += compared
         if isinstance(test, ast.Call):
-            after += self._went_through(node, test)
+            after += self._measures.went_through(node, test)
         elif isinstance(test, ast.UnaryOp):
-            after += self._ordered(node, test)
-            after += self._went_through(node, test.operand)
+            after += self._measures.ordered(node, test)
+            after += self._measures.went_through(node, test.operand)
         elif isinstance(test, ast.Name):
             after.append(seen_mark(node, (ASSERTED,), test))
         elif isinstance(test, ast.Compare) and all(map(statements.is_slice, (test.left, test.comparators[0]))):
@@ -292,7 +287,7 @@ class _Marker:
         worded = statements.worded(test)
         if worded is not None:
             after.append(call_seen(node, "worded", worded))
-        return [], [*made_up, *after, *self._one_function(node, test), *self._limited(node, test)]
+        return [], [*made_up, *after, *self._one_function(node, test), *self._measures.limited(node, test)]
 
     def _watch_tolerances(self, node: ast.expr | None) -> None:
         if self._tolerates:
@@ -409,98 +404,10 @@ class _Marker:
                 return spec, way if isinstance(node, ast.Call) else "bare"
         return None
 
-    def _compared(self, node: ast.Assert, call: ast.Call) -> list[ast.stmt]:
-        """What looks at the arguments of a comparison again, where to look at them does nothing else."""
-        if called(call) == "all":  # of all elements
-            inside = getattr(call.func, "value", None) if not call.args else call.args[0]
-            if isinstance(inside, ast.Compare):
-                equal = isinstance(inside.ops[0], ast.Eq)
-                if statements.is_plain(inside.left):
-                    return [call_seen(node, "compared_all", inside.left, constant(equal))]
-                return [self._within(node, 0.0)] if equal else []
-            call = inside if isinstance(inside, ast.Call) else call
-        if called(call) not in statements.COMPARES or not isinstance(call.func, ast.Attribute):
-            return []
-        keywords = [k for k in call.keywords if k.arg]
-        operands = [call.func.value, *call.args, *(k.value for k in keywords)]
-        if len(keywords) < len(call.keywords) or not all(map(statements.is_plain, operands)):
-            return []
-        return [call_seen(node, "compared", constant(called(call)), call.func.value, *call.args, keywords=keywords)]
-
     def _one_function(self, node: ast.stmt, test: ast.expr) -> list[ast.stmt]:
         """What looks whether two functions whose results are compared are one: `impl = fast if HAS_TRITON else ref`."""
         pair = self._callees.pair(test)
         return [seen_mark(node, (PAIR, *pair))] if pair else []
-
-    def _ordered(self, node: ast.stmt, test: Any) -> list[ast.stmt]:
-        """What looks for NaN where a test fails if one side is larger, or smaller, than the other, which it never is:
-        `assert not error > limit`, `if error > limit: pytest.fail()`.
-        """
-        asked = getattr(test, "operand", None) or getattr(test, "test", None)
-        if not (isinstance(asked, ast.Compare) and len(asked.ops) == 1 and isinstance(asked.ops[0], statements.ORDERS)):
-            return []
-        sides = (asked.left, asked.comparators[0])
-        return [call_seen(node, "ordered", *sides)] if all(map(statements.may_measure_again, sides)) else []
-
-    def _limited(self, node: ast.stmt, test: ast.expr) -> list[ast.stmt]:
-        """What compares the limit of a difference with the size of the data: `assert (a - b).abs().max() < 1e3`. What a
-        name was made of may be gone by now, and what is calculated there is not to be calculated again: its size is
-        taken on the way.
-        """
-        if isinstance(test, ast.BoolOp):
-            return [self._within(node, None)]  # any of several
-        asked = statements.limited(test)
-        if asked is None:
-            return [self._within(node, 0.0)] if statements.is_exact(test) else []
-        size, limit = asked
-        apart = self._callees.difference(size)
-        if apart is None:
-            return [self._within(node, limit)] if self._is_limit(limit) and not isinstance(size, ast.Constant) else []
-        averages = self._callees.averages(size)
-        if not statements.is_plain(limit):
-            known = limit if self._is_limit(limit) else None
-            return [self._within(node, known, with_extent(apart), averages)]
-        if not self._callees.is_named(size):
-            if all(map(statements.is_plain, (apart.left, apart.right))):
-                return [call_seen(node, "apart", apart.left, apart.right, limit, constant(averages))]
-            if _is_small(limit):
-                return [self._within(node, limit, with_extent(apart), averages)]
-        left, right = map(statements.measured, (apart.left, apart.right))
-        if self._callees.is_named(size) and isinstance(left, ast.Name) and isinstance(right, ast.Name):
-            return [seen_mark(node, (APART, left.id, right.id, averages), limit)]
-        key = with_sizes(apart)
-        return [call_seen(node, "kept_apart", key, limit), self._within(node, limit, key, averages)]
-
-    def _within(
-        self, node: ast.stmt, limit: ast.expr | float | None, key: ast.Constant | None = None, averages: bool = False
-    ) -> ast.stmt:
-        """That something was held to a limit: a difference, by whose key its elements are known, or what may be one."""
-        known = limit if isinstance(limit, ast.expr) else ast.copy_location(constant(limit), node)
-        return seen_mark(node, (WITHIN, key.value if key else "", averages), known)
-
-    def _is_limit(self, limit: ast.expr) -> bool:
-        """Whether it is written down to be one, or given to the test; what is calculated may be the other thing."""
-        if isinstance(limit, ast.Name):
-            arguments = getattr(self._outermost, "args", None)
-            return limit.id.isupper() or any(a.arg == limit.id for a in getattr(arguments, "args", ()))
-        if isinstance(limit, ast.BinOp):
-            return all(isinstance(side, ast.Constant) or self._is_limit(side) for side in (limit.left, limit.right))
-        return _is_small(limit)
-
-    def _went_through(self, node: ast.Assert, test: ast.expr) -> list[ast.stmt]:
-        """What looks whether there was anything for `all(... for ... in ...)` to go through, or `not any(...)`: a mark
-        among its conditions, which is false.
-        """
-        inside = test.args[0] if isinstance(test, ast.Call) and len(test.args) == 1 else None
-        if called(test) == "all" and isinstance(inside, ast.Name):
-            return [call_seen(node, "gone_over", inside)]
-        if called(test) not in ("all", "any") or not isinstance(inside, (ast.GeneratorExp, ast.ListComp)):
-            return []
-        key = f"{ENTERED}{self._facts.path}:{node.lineno}:{node.col_offset}"
-        inside.generators[-1].ifs.append(ast.UnaryOp(ast.Not(), is_seen(node, key), **place_of(node)))
-        each = statements.limited(inside.elt if called(test) == "all" else ast.UnaryOp(ast.Not(), inside.elt))
-        limit = each[1] if each is not None and _is_small(each[1]) else None  # a name may be one of those in there
-        return [seen_mark(node, (THROUGH, key)), self._within(node, limit)]
 
     def _bound_names(self, test: ast.expr) -> dict[str, ast.expr]:
         """The names that the function around binds once, where an expression may be about no more."""
@@ -553,11 +460,6 @@ class _Marker:
             handler.body.insert(0, swallow_mark(handler.body[0], key, *said))
         if silent or jumps:
             node.body = completed(node.body, key)
-
-
-def _is_small(limit: ast.expr) -> bool:
-    """Of one that is written there: what pytest explains of such an assertion stays as it is."""
-    return isinstance(limit, ast.Constant) and isinstance(limit.value, (int, float)) and abs(limit.value) < 1
 
 
 _BESIDE: dict[type, Callable[[_Marker, Any], Marks]] = {
