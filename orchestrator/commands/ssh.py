@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+from collections.abc import Sequence
 from functools import partial
 
 import click
@@ -30,5 +33,22 @@ def ssh(o: Ssh) -> int:
     It gets the pinned host key and the pod's settings; what follows `--` comes after the host.
     """
     with Progress(o.verbosity) as progress:
-        command = ssh_task.command(reach(o, progress), o.command)
-    os.execvp(command[0], command)
+        session = reach(o, progress)
+        command = ssh_task.command(session, o.command)
+    code = _ended(command)
+    with Progress(o.verbosity) as session.progress:
+        ssh_task.look_again(session, code)
+    return code
+
+
+def _ended(command: Sequence[str]) -> int:
+    """The exit code of a command that has the terminal, also where it suspends itself alone, as ssh does at `~^Z`."""
+    child = subprocess.Popen(command)
+    try:
+        while os.WIFSTOPPED(status := os.waitpid(child.pid, os.WUNTRACED)[1]):
+            os.kill(os.getpid(), signal.SIGSTOP)
+    except KeyboardInterrupt:
+        child.terminate()
+        raise
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code

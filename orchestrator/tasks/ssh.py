@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from orchestrator.errors import InputError
 from orchestrator.pod.session import PodSession
 from orchestrator.store.hostkeys import Trust
+from orchestrator.transports import open_transport
 
 
 def command(session: PodSession, arguments: Sequence[str]) -> list[str]:
@@ -17,3 +18,16 @@ def command(session: PodSession, arguments: Sequence[str]) -> list[str]:
     from orchestrator.transports.ssh.login import login  # as open_transport: Fabric takes its time
 
     return login(pod, Trust(session.confirm, session.accept_new_host_key), arguments)
+
+
+def look_again(session: PodSession, code: int) -> None:
+    """Raise, where ssh has ended with the `code` of a failed connection, what is in the way of one, if anything is.
+
+    A remote command may end with that code too.
+    """
+    from orchestrator.transports.ssh.failures import SSH_FAILED
+
+    if code == SSH_FAILED:
+        session.tell_connecting()
+        with open_transport(session.pod):
+            pass

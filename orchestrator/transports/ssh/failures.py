@@ -14,6 +14,9 @@ from orchestrator.transports.ssh.bounds import TurnedAway
 from orchestrator.transports.ssh.endpoint import Endpoint
 from orchestrator.transports.ssh.sshconfig import CONNECT_LIMIT_S
 
+SSH_FAILED = 255
+"""The exit status of an OpenSSH client that could not connect, or lost the connection."""
+
 _REFUSED = "the connection is refused: is the machine running, is the port right?"
 _UNRESOLVED = "the host name cannot be resolved"
 _NO_SSH = "the port is open, but no SSH server answers there"
@@ -55,7 +58,7 @@ def connect_failed(
 
 
 def ssh_failed(what: str, stderr: bytes, otherwise: type[NsaPodError] = ContactLost) -> NsaPodError:
-    """The error for an OpenSSH client that ended with 255, which is no exit status of the remote command."""
+    """The error for an OpenSSH client that ended with SSH_FAILED."""
     said = stderr.decode(errors="replace")
     for pattern, kind, sentence in _SSH_SAYS:
         if re.search(pattern, said):

@@ -12,13 +12,12 @@ from orchestrator.errors import NsaPodError, PodError, Unreachable
 from orchestrator.transports.base import Completed, Supplier
 from orchestrator.transports.limits import GREETING_LIMIT
 from orchestrator.transports.ssh.children import Background, fed, streaming
-from orchestrator.transports.ssh.failures import ssh_failed
+from orchestrator.transports.ssh.failures import SSH_FAILED, ssh_failed
 from orchestrator.transports.ssh.remote import RemoteCommand
 
 _MASTER_LIMIT_S = 30
 _STOP_LIMIT_S = 5
 _LINE_LIMIT = 1 << 16
-_SSH_FAILED = 255
 
 
 class OpenSsh:
@@ -59,7 +58,7 @@ class OpenSsh:
         self._ready()
 
         def failed(code: int, stderr: bytes) -> NsaPodError:
-            if code == _SSH_FAILED:
+            if code == SSH_FAILED:
                 return self._lost(what, stderr)
             return PodError(f"{what} failed: {Completed(code, b'', command.clean(stderr)).complaint()}")
 
@@ -77,7 +76,7 @@ class OpenSsh:
         self._ready()
         argv = self._ssh(self._alias, command.line)
         code, out, err = fed(argv, command.preamble + input, write, what=what, after=command.token.encode())
-        if code == _SSH_FAILED:
+        if code == SSH_FAILED:
             raise self._lost(what, err)
         return Completed(code, out, command.clean(err))
 
