@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -240,11 +241,17 @@ def _short(commit: Path) -> str:
 
 
 def _point(link: Path, target: str) -> None:
+    """Nothing but a shorter way, so a file system without links (exFAT) does without."""
     if link.is_dir() and not link.is_symlink():  # a copy that followed links made it; who knows what it alone holds
         link.rename(link.with_name(f".{link.name}.{os.getpid()}.copy"))
     aside = link.with_name(f".{link.name}.{os.getpid()}")
     aside.unlink(missing_ok=True)
-    aside.symlink_to(target)
+    try:
+        aside.symlink_to(target)
+    except OSError as e:
+        if e.errno in (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
+            return
+        raise
     aside.replace(link)
 
 

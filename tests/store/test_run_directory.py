@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
+import os
 import shutil
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -114,6 +116,18 @@ def test_an_earlier_run_that_cannot_be_read_is_passed_over(tmp_path: Path) -> No
     before = run_of(tmp_path, "a", ["a", "b"], [])
     (tmp_path / before.path / "journal.jsonl").write_text("damaged")
     assert run_of(tmp_path, "b", ["a"], []).notes == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM])  # exFAT, FAT
+def test_a_file_system_may_have_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refuse(*args: object, **how: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "symlink", refuse)
+    run = ended_run(tmp_path)
+    run.settle(Seen("ended"))
+    assert [one.path for one in kept(tmp_path / "artifacts", tmp_path)] == [run.path]
+    assert sorted(os.listdir(tmp_path / "artifacts/runner")) == [".gitignore", ".lock", "c" * 40]
 
 
 def test_a_copy_that_followed_links_holds_each_run_once_and_takes_new_ones(tmp_path: Path) -> None:
