@@ -127,6 +127,7 @@ class Stand:
         unguarded = {name: value for name, value in env.items() if name != "PYTHONPATH"}
         injection.tell("s", origins.config)
         tells = "pytest" in arguments
+        self._run([interpreter.python, *arguments], unguarded, counts=False)  # what it compiles, others find
         pairs: Pairs = []
         for _ in range(rounds):
             bare = self._run([interpreter.python, *arguments], unguarded)
@@ -135,7 +136,7 @@ class Stand:
             pairs.append((bare, self._run([injection.venv.python, *arguments], env, tells=tells)))
         return pairs
 
-    def _run(self, argv: Sequence[str], env: dict[str, str], *, tells: bool = False) -> float:
+    def _run(self, argv: Sequence[str], env: dict[str, str], *, tells: bool = False, counts: bool = True) -> float:
         """What one process takes, which must pass; if it `tells`, someone reads that, as the agent does."""
         shutil.rmtree(self._stage, ignore_errors=True)
         shutil.rmtree(self._tmp, ignore_errors=True)
@@ -146,7 +147,7 @@ class Stand:
         reader = threading.Thread(target=lambda: told.extend(_gathered(reads)))
         reader.start()
         counted = self._stage / "cachegrind"
-        if self._instructions:
+        if self._instructions and counts:
             argv = [*CACHEGRIND, f"--log-file={counted}", *argv]
             env = {**env, "PYTHONHASHSEED": "0"}
         with open(self._stage / "stdout", "wb") as out:
@@ -167,7 +168,7 @@ class Stand:
         if process.returncode or bool(told) != tells:
             output = (self._stage / "stdout").read_text(errors="replace")
             raise click.ClickException(f"{argv} ended with {process.returncode}: {output[-2000:]}")
-        if self._instructions:
+        if self._instructions and counts:
             return int(re.findall(r"I +refs: +([\d,]+)", counted.read_text())[-1].replace(",", ""))
         return round(used.ru_utime + used.ru_stime, 4)
 
