@@ -165,6 +165,8 @@ def _entries(record: ShellRecord, ends: Ends, where: Where) -> Iterator[LostExit
         ours = python is not None or ends.behind(failure) or is_ours(failure.command, program, where)
         if inner:
             ours = ours or is_ours(inner.command, inner.first or program_of(inner.command), where)
+        if failure.how == "running":  # a shell, which has begun with lines
+            ours = ours or any(is_ours(c.text, program_of(c.text), where) for c in record.given(failure.job))
         entry = LostExitCode(
             command=_run_by(plain(as_typed(failure.command, where)) or "a subshell", by),
             program=plain(os.path.basename(program)),

@@ -59,6 +59,11 @@ class Text:
                 for handler in above.handlers:
                     if handler.type is None or kinds & set(names_of(handler.type)):
                         return handler.body
+            if isinstance(above, ast.Try) and node not in above.finalbody:
+                returned = [s for s in within(above.finalbody) if isinstance(s, ast.Return)]
+                if returned:  # it goes no further, and what the body has set may tell of it
+                    told = {name for s in above.body for name in names_of(s)}
+                    return () if all(told.isdisjoint(names_of(s)) for s in returned) else above.finalbody
         return None
 
     def is_in_finally(self, frame: FrameType) -> bool:
