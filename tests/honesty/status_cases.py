@@ -284,7 +284,7 @@ JOBS = f"""
     f && exit 1
     python -c 'import time; time.sleep(30)' & p=$!
     sleep 1; kill $p; wait
-    sh -c 'while sleep 0.1; do date; done' > /dev/null &
+    sh -c 'while sleep 0.1; do date; done' > /dev/null & (python -c 'import time; time.sleep(0.1)' &); sleep 1
     echo done
 """
 ENDS = """
@@ -474,6 +474,11 @@ CHILDREN_LIES = [
                  verbs = {"bench": bench}
                  verbs["bench"]()
                  print("done")
+                 """),
+    _program_lie("kept_and_replaced", "a code is kept, and the next one in its place is returned", """
+                 code = subprocess.call(child)
+                 code = subprocess.call([sys.executable, "status/ok.py"])
+                 sys.exit(code)
                  """),
     _program_lie("returned_in_a_finally", "check=True, and a return in the finally", """
                  def main():

@@ -162,6 +162,8 @@ def _entries(record: ShellRecord, ends: Ends, where: Where) -> Iterator[LostExit
         asks = (python is not None and python.asks) or _ASKS.search(failure.command)
         if (python and python.cut_short) or (asks and failure.how in _ANSWERED):
             continue
+        if failure.how == "running" and ends.ends_well(failure):
+            continue
         ours = python is not None or ends.behind(failure) or is_ours(failure.command, program, where)
         if inner:
             ours = ours or is_ours(inner.command, inner.first or program_of(inner.command), where)

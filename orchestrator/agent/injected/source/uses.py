@@ -407,12 +407,24 @@ class Program(Text):
             if statement is not place and statement is not but
         )
 
+    def _is_replaced(self, name: str, place: ast.stmt) -> bool:
+        scope, block = self.scope_of(name, place), self.block_of(place)
+        inner = (n for n in ast.walk(scope) if isinstance(n, (*FUNCTIONS, ast.Lambda)) and n is not scope)
+        if any(name in names_of(node) for node in inner):  # which may read it in between
+            return False
+        following = (s for s in block[block.index(place) + 1 :] if name in names_of(s))
+        first = next(following, None)
+        is_set = isinstance(first, ast.Assign) and [name_of(t) for t in first.targets] == [name]
+        return is_set and name not in names_of(first.value)  # type: ignore[union-attr]
+
     def _is_set_anew(self, name: str, place: ast.stmt) -> bool:
-        """Whether each turn of a loop sets a name, and only what the last one set is read; it has ended badly, then, if
-        that is what it did.
+        """Whether a statement sets a name again before it is read; or each turn of a loop does, and only what the last
+        one set is read: it has ended badly, then, if that is what it did.
         """
         loop = self._above[place]
         named_anew = isinstance(place, ast.Assign) and not any(isinstance(t, ast.Attribute) for t in place.targets)
+        if named_anew and self._is_replaced(name, place):
+            return True
         if not named_anew or not isinstance(loop, LOOPS):
             return False
         named = (node for node in ast.walk(loop) if isinstance(node, (ast.Name, ast.Attribute)))

@@ -54,6 +54,9 @@ USED = [
     "def f(): return status()\nverbs = {'a': f}\nexit(verbs['a']())",
     "async def f(): return status()\ntry: f().send(None)\nexcept StopIteration as e: exit(e.value)",
     "def f(): yield status()\nfor x in f(): assert not x",
+    "code = status()\ncode = code or 1\nexit(code)",
+    "code = status()\ndef f(): assert code == 3\nf()\ncode = 0",
+    "code = status()\nwhile code: code = 0\nexit(code)",
 ]
 NOT_USED = [
     "status()",
@@ -96,6 +99,7 @@ NOT_USED = [
     "def f(): return status()\nverbs = {'a': f}\nverbs['a']()",
     "def f(): return status()\ndef main(): return verbs['a']()\nverbs = {'a': f}\nx = main()\nprint(x)",
     "def f(): yield status()\nfor x in f(): print(x)",
+    "code = status()\nprint('on')\ncode = 0\nexit(code)",
 ]
 DROPPED = [
     "try: fail()\nexcept ValueError: pass",
@@ -112,6 +116,7 @@ DROPPED = [
     "def f():\n    try: fail()\n    except ValueError: return False\n    return True\nprint(f())",
     "def f():\n    try: fail()\n    except ValueError: return 0\n    return 1\nexit(f())",
     "def f():\n    try: fail()\n    finally: return 0\nexit(f())",
+    "for x in (1, 2):\n    try: fail()\n    finally: break",
     "def f():\n    rc = 0\n    try:\n        fail()\n        act()\n    finally: return rc\nexit(f())",
     "how = {}\ntry: fail()\nexcept Exception as e: how['a'] = type(e).__name__\nprint(how)",
 ]
@@ -126,6 +131,7 @@ NOT_DROPPED = [
     "def f():\n    try: return fail()\n    except ValueError: return None\nassert f() is None",
     "def f():\n    ok = False\n    try:\n        fail()\n        ok = True\n    finally: return ok\nassert not f()",
     "def f():\n    try: fail()\n    except ValueError: act()\n    finally: return 0\nexit(f())",
+    "try:\n    try: fail()\n    finally:\n        for x in (1, 2): break\nexcept ValueError: act()",
 ]
 
 
