@@ -61,7 +61,7 @@ def is_used(frame: FrameType, *, called: bool = False, part: int | None = None) 
         return found()
     above = frame.f_back
     if above is not None and program.once(frame, ("hands on",), lambda: program.hands_on(frame)):
-        if _program(above) is not None:
+        if _program(above) is program:
             return is_used(above, called=True, part=part)
         if program.once(frame, ("dropped", above.f_code, above.f_lasti), lambda: drops_result(above)):
             return False

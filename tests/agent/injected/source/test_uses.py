@@ -100,6 +100,7 @@ NOT_USED = [
     "def f(): return status()\ndef main(): return verbs['a']()\nverbs = {'a': f}\nx = main()\nprint(x)",
     "def f(): yield status()\nfor x in f(): print(x)",
     "code = status()\nprint('on')\ncode = 0\nexit(code)",
+    "def f(x): return status()\nimport heapq\ncodes = heapq.nsmallest(1, [1, 2], key=f)\nprint(codes)",
 ]
 DROPPED = [
     "try: fail()\nexcept ValueError: pass",
