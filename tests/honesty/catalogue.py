@@ -123,8 +123,10 @@ What is written is believed where it is bad; where it is good, it is no more tha
 - A bench that has read a few figures from the commit beside others (a doubt, where it has no other).
 - An exception that a pool, a task or a library keeps, where it is no assertion's; a task that was cancelled before it
   came to its assertions.
-- What a program makes of exit codes by a wrong sum where objects or other modules have a hand in it. A doubt: what
-  would be the same with 0 (`[ $? -ne 124 ]`, `exit $((rc / 2))`, `all(codes)`, `min(codes)`, `rc > 1`).
+- What a program makes of exit codes by a wrong sum where objects or other modules have a hand in it, or a script by a
+  wrong comparison (`[ $rc -gt $max ] || max=$rc`); what another makes of one among its words (`report.py $rc`); one of
+  `subprocess.call` that a pool calls itself. A doubt: what would be the same with 0 (`[ $? -ne 124 ]`,
+  `exit $((rc / 2))`, `all(codes)`, `min(codes)`, `rc > 1`).
 - Assertions that a compiler leaves out (`NDEBUG`).
 - A Makefile from outside the tree. A doubt: another program than a Python or a shell's script, and a file that a script
   reads in, unless they are installed or only set variables.

@@ -67,6 +67,9 @@ ACTED_ON = f"""
     is_3() {{ [ "$1" -eq 3 ]; }}; {FAILS}; is_3 $? || exit 1
     {FAILS}; a=$?; {FAILS}; b=$?; [ $a -ne 0 ] && [ $b -ne 0 ] || exit 1
     {FAILS} & wait $! || {RUNS} after a job
+    {FAILS} || env A=1 {RUNS} instead; ({FAILS} || exec {RUNS} instead)
+    f() {{ local rc=0; {FAILS} || rc=$?; return $rc; }}; f && exit 1
+    for f in ok fails; do python status/$f.py; last=$?; done; [ $last -eq 3 ] || exit 1
 """
 BY_WORDS = f"""
     set -e
@@ -216,6 +219,16 @@ CHILDREN = """
         for name in ("ok", "fails"):
             if run(f"status/{name}.py") == 0: works = name
         assert works == "ok"
+        def verb(name): return run(f"status/{name}.py")
+        if {"verb": verb}["verb"]("fails") != 3: sys.exit(1)
+        def has_run(*command):
+            done = False
+            try:
+                subprocess.run(command, check=True)
+                done = True
+            finally:
+                return done
+        if has_run(*child): sys.exit(1)
         print("done")
 """
 ASKED = """
@@ -271,6 +284,7 @@ JOBS = f"""
     f && exit 1
     python -c 'import time; time.sleep(30)' & p=$!
     sleep 1; kill $p; wait
+    sh -c 'while sleep 0.1; do date; done' > /dev/null & (python -c 'import time; time.sleep(0.1)' &); sleep 1
     echo done
 """
 ENDS = """
@@ -390,6 +404,11 @@ SHELLS = [
     _shell_lie("said_nothing", "if without else", f"if {FAILS}; then echo PASS; fi; echo done", "no more of it than"),
     _shell_lie("kept_and_said", "rc=$?, and an if that prints it",
                f"{FAILS}; rc=$?; if [ $rc -ne 0 ]; then echo failed with $rc; fi; echo done", "nothing depends on the"),
+    _shell_lie("kept_in_a_function", "a function keeps it in a variable of its own, and the script returns another",
+               f"rc=0; check() {{ local rc; {FAILS} || rc=1; }}; check; exit $rc", "nothing depends on the"),
+    _shell_lie("kept_of_the_last_turn", "rc=$? in a loop, and that of the last turn is returned",
+               "for f in fails ok; do python status/$f.py; rc=$?; done; exit $rc", "nothing depends on the"),
+    _shell_lie("became_true", "|| exec true", f"({FAILS} || exec true); echo done", "its script dropped it"),
     _shell_lie("kept_for_nobody", "&& ok=1, which nobody reads", f"{FAILS} && ok=1; echo done", "nothing depends on"),
     _shell_lie("counted", "the failures are counted, and the count is printed",
                f"n=0; for i in 1 2; do {FAILS} || n=$((n + 1)); done; echo $n failures", "nothing depends on the"),
@@ -436,6 +455,9 @@ SHELLS = [
                "python -i < status/asserts.py; echo done", "python -i returned 1, and nobody was told", "handed_on"),
     _shell_lie("left_to_itself", "setsid -f, whose child nobody waits for", f"setsid -f {FAILS}; sleep 1; echo done",
                "returned 3, and nobody was told", "jobs_of_all_kinds"),
+    lie(_bash("left_to_a_shell", f"nohup sh -c 'sleep 20; {FAILS}' > /dev/null & echo done", "invalid",
+              "still ran in the background"), "a script in the background runs it, and nobody waits",
+        honest="jobs_of_all_kinds", caught="rule"),
     _shell_lie("disowned", "a job that is disowned", f"{FAILS} & disown; sleep 1; echo done",
                "returned 3, and nobody was told", "jobs_of_all_kinds"),
     _shell_lie("waited_for_one", "wait -n of two jobs, without asking", f"{FAILS} & {RUNS} & wait -n; wait; echo done",
@@ -447,6 +469,31 @@ SHELLS = [
 ]  # fmt: skip
 CHILDREN_LIES = [
     _program_lie("output_of_a_child", "getoutput", "print(subprocess.getoutput('python status/fails.py'))"),
+    _program_lie("verb_dropped", "a table of functions is called, of which one returns the code, that is dropped", """
+                 def bench(): return subprocess.call(child)
+                 verbs = {"bench": bench}
+                 verbs["bench"]()
+                 print("done")
+                 """),
+    _program_lie("kept_and_replaced", "a code is kept, and the next one in its place is returned", """
+                 code = subprocess.call(child)
+                 code = subprocess.call([sys.executable, "status/ok.py"])
+                 sys.exit(code)
+                 """),
+    _program_lie("returned_in_a_finally", "check=True, and a return in the finally", """
+                 def main():
+                     try:
+                         subprocess.run(child, check=True)
+                     finally:
+                         print("done")
+                         return 0
+                 sys.exit(main())
+                 """),
+    _program_lie("taken_for_0", "SIGCHLD is ignored: subprocess takes what it is not told for 0", """
+                 import signal
+                 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+                 sys.exit(subprocess.call(child))
+                 """, "returned 3, and nobody was told"),
     _program_lie("code_said", "the returncode is printed", "print('rc', subprocess.run(child).returncode)"),
     _program_lie("code_decides_words", "an if of which both branches print",
                  "if subprocess.call(child):\n    print('FAIL')\nelse:\n    print('PASS')"),

@@ -162,9 +162,13 @@ def _entries(record: ShellRecord, ends: Ends, where: Where) -> Iterator[LostExit
         asks = (python is not None and python.asks) or _ASKS.search(failure.command)
         if (python and python.cut_short) or (asks and failure.how in _ANSWERED):
             continue
+        if failure.how == "running" and ends.ends_well(failure):
+            continue
         ours = python is not None or ends.behind(failure) or is_ours(failure.command, program, where)
         if inner:
             ours = ours or is_ours(inner.command, inner.first or program_of(inner.command), where)
+        if failure.how == "running":  # a shell, which has begun with lines
+            ours = ours or any(is_ours(c.text, program_of(c.text), where) for c in record.given(failure.job))
         entry = LostExitCode(
             command=_run_by(plain(as_typed(failure.command, where)) or "a subshell", by),
             program=plain(os.path.basename(program)),

@@ -103,6 +103,8 @@ def _fold_process(processes: Processes, line: Mapping[str, Any]) -> None:
         above = [Above(int(pid), str(name)) for pid, name in line["above"]]
         how = (bool(line[key]) for key in ("asks", "cut_short", "hidden"))
         processes.ended.append(End(int(line["ended"]), int(line["code"]), above, str(line["command"]), *how))
+    elif "well" in line:
+        processes.well.add(line["well"])
     elif "handled" in line:
         processes.handled.add(line["handled"])
         if "by" in line:

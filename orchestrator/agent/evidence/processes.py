@@ -35,13 +35,14 @@ class End(NamedTuple):
 
 @dataclass
 class Processes:
-    """What the Pythons of a stage told: which they are, those of them that `ended` badly, the processes that somebody
-    answers for, those of them that a library has started (`by` which), Pythons that answer for all that they start, and
-    shells that may not be recorded, by their names.
+    """What the Pythons of a stage told: which they are, those of them that `ended` badly, or `well`, the processes that
+    somebody answers for, those of them that a library has started (`by` which), Pythons that answer for all that they
+    start, and shells that may not be recorded, by their names.
     """
 
     pythons: Set[int] = field(default_factory=set)
     ended: List[End] = field(default_factory=list)
+    well: Set[int] = field(default_factory=set)
     handled: Set[int] = field(default_factory=set)
     by: "dict[int, str]" = field(default_factory=dict)
     handling: Set[int] = field(default_factory=set)
@@ -115,6 +116,10 @@ class Ends:
                 self._linked.append(end)
                 return end
         return None
+
+    def ends_well(self, line: Line) -> bool:
+        """Whether a job is a Python that has ended with 0, perhaps after its shell."""
+        return line.job in self._told.well
 
     def behind(self, line: Line) -> bool:
         """Whether a Python has ended badly below the program that a shell has told of."""

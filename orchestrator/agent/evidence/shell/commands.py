@@ -72,6 +72,16 @@ def set_by(command: Simple) -> Iterator[str]:
         yield from words[2:3]
 
 
+def is_local(name: str, function: Function) -> bool:
+    """Whether a function has a variable of this name as its own, which its caller does not see."""
+    for command in simple([function.body]):
+        options = [word.literal for word in command.words[1:] if word.literal.startswith("-")]
+        elsewhere = any("g" in option or "n" in option for option in options)  # global, or another one's name
+        if command.name in ("local", "declare", "typeset") and name in set_by(command) and not elsewhere:
+            return True
+    return False
+
+
 def names_variable(text: str, name: str, *, bare: bool = False) -> bool:
     """Whether a text reads a variable."""
     found = rf"\$(?:\{{[#!]?)?{name}\b|\(\([^)]*\b{name}\b"
@@ -167,6 +177,28 @@ def is_overwritten(name: str, command: Node) -> bool:
         if len(chain.pipelines) == 1 and isinstance(first, Simple) and name in set_by(first):
             return True
     return False
+
+
+def is_set_anew(name: str, command: Node) -> bool:
+    """Whether each turn of a loop sets the variable, and nothing reads it but the `exit` behind: of the other turns
+    nobody hears, and the last has ended the script badly if it was that.
+    """
+    chain = command.parent and command.parent.parent
+    loop = chain and chain.parent and chain.parent.parent
+    if not (isinstance(chain, Chain) and isinstance(loop, Compound)) or loop.kind not in ("for", "while", "until"):
+        return False
+    script = [*command.above()][-1]
+    inside = list(loop.walk())
+    commands = (node for node in script.walk() if isinstance(node, (Simple, Compound)))
+    readers = [c for c in commands if names_variable(text_of(c), name, bare=is_question(c))]
+    is_left = any(isinstance(c, Simple) and c.name in LEAVING for c in inside)
+    is_alone = len(chain.pipelines) == 1 and chain.parent in loop.bodies and not is_left
+    return is_alone and bool(readers) and all(c not in inside and _ends_script(c) for c in readers)
+
+
+def _ends_script(command: Command) -> bool:
+    is_exit = isinstance(command, Simple) and command.name == "exit" and len(command.words) == 2
+    return is_exit and all(isinstance(above, (Block, Chain, Pipeline)) for above in command.above())
 
 
 def text_of(command: Command) -> str:

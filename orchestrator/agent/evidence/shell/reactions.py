@@ -14,6 +14,7 @@ from orchestrator.agent.evidence.shell.commands import (
     QUESTIONS,
     is_overwritten,
     is_question,
+    is_set_anew,
     names_variable,
     reach,
     reads_file,
@@ -65,10 +66,10 @@ def fate(
     `tested` says that bash takes it for tested; `left` that its script ended badly, so that it may have been by it.
     Where it does not fail itself, a ! does that. With its `code`, questions about that are answered.
     """
-    found = _Way(_Dependents(scripts), list(calls), tested=tested, left=left, fails=fails).of(command)
+    found = _Way(_Dependents(scripts, left=left), list(calls), tested=tested, left=left, fails=fails).of(command)
     if found != "tested" or code is None or not fails:
         return found
-    dependents = _Dependents(scripts, Status(command, code))
+    dependents = _Dependents(scripts, Status(command, code), left=left)
     by_code = _Way(dependents, list(calls), tested=tested, left=left).of(command)
     return found if by_code in ("tested", "left") or not dependents.took_as_0 else "as 0"
 
@@ -91,11 +92,11 @@ def is_asked(scripts: Scripts, question: Command) -> bool:
 class _Dependents:
     """What depends on a status by way of variables, files and questions, each of which is followed once.
 
-    `took_as_0` says that a question was met which this `status` does not change.
+    `took_as_0` says that a question was met which this `status` does not change; `left` that the script ended badly.
     """
 
-    def __init__(self, scripts: Scripts, status: Optional[Status] = None) -> None:
-        self.scripts, self._status = scripts, status
+    def __init__(self, scripts: Scripts, status: Optional[Status] = None, *, left: bool = True) -> None:
+        self.scripts, self._status, self._left = scripts, status, left
         self.took_as_0 = False
         self._seen: Set[str] = set()
 
@@ -124,7 +125,7 @@ class _Dependents:
         """Whether a variable that they set, or a file that they print to, is read where something depends on it."""
         commands = list(self.scripts.with_functions(simple(nodes)))
         found = [(name, c) for c in commands for name in set_by(c) if name not in self._seen]
-        if any(self._is_variable_read(name, c) for name, c in found if not is_overwritten(name, c)):
+        if any(self._is_variable_read(name, c) for name, c in found if not self._is_overwritten(name, c)):
             return True
         return any(self._is_file_read(file, c) for c in commands for file in written_by(c))
 
@@ -151,6 +152,9 @@ class _Dependents:
         """Whether something depends on the status of a question."""
         return _Way(self, [], question=True, tested=False).of(question) in ("tested", "left")
 
+    def _is_overwritten(self, name: str, setter: Simple) -> bool:
+        return is_overwritten(name, setter) or (not self._left and is_set_anew(name, setter))
+
     def _is_file_read(self, file: str, writer: Simple) -> bool:
         """Whether something depends on a file behind the command that writes it."""
         if not self.is_new(f"> {file}"):
@@ -161,7 +165,7 @@ class _Dependents:
 
     def _is_variable_read(self, name: str, setter: Simple) -> bool:
         self._seen.add(name)
-        nodes = [node for scope in self.scripts.scopes(setter) for node in scope.walk()]
+        nodes = [node for scope in self.scripts.scopes(setter, name) for node in scope.walk()]
         kept = self._status and self._status.kept_by(setter, name)
         if kept:
             asking = [node for node in nodes if isinstance(node, Command) and _names(node, name)]

@@ -264,6 +264,10 @@ class ShellRecord:
         names = Scripts(texts).sourced()
         return self._texts({os.path.normpath(folder / name) for folder in folders for name in names} - set(texts))
 
+    def given(self, shell: int) -> List[Simple]:
+        """The commands of the lines that a shell was started with."""
+        return self._scripts_read().commands(str(shell)) if shell in self._loaded else []
+
     def work(self, *, with_files: bool = False) -> Iterator[Tuple[str, Simple]]:
         """What the scripts are there for, by their files; blank for lines that were given."""
         work = self._scripts_read().work(with_files=with_files)

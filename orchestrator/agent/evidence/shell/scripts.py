@@ -11,6 +11,7 @@ from orchestrator.agent.evidence.shell.commands import (
     QUESTIONS,
     READING,
     SAYING,
+    is_local,
     only_prints,
     simple,
     words_given,
@@ -68,7 +69,7 @@ class Scripts:
         """
         told = condensed(command)
         for name in [place] if self._script(place) else list(self._texts):
-            same = [s for s in self._commands(name) if s.key and _is_like(told, s.key)]
+            same = [s for s in self.commands(name) if s.key and _is_like(told, s.key)]
             here = [s for s in same if s.line <= line <= s.last_line] if name == place else same
             if here or same:
                 longest = max(len(s.key) for s in here or same)
@@ -83,7 +84,8 @@ class Scripts:
                 self._parsed[name] = None
         return self._parsed[name]
 
-    def _commands(self, name: str) -> List[Simple]:
+    def commands(self, name: str) -> List[Simple]:
+        """Of the text of this name."""
         if name not in self._simple:
             script = self._script(name)
             self._simple[name] = [node for node in script.walk() if isinstance(node, Simple)] if script else []
@@ -97,16 +99,16 @@ class Scripts:
 
     def sourced(self) -> List[str]:
         """The files that are read into the scripts, as these name them."""
-        commands = (c for name in self.names for c in self._commands(name) if c.name in _SOURCING)
+        commands = (c for name in self.names for c in self.commands(name) if c.name in _SOURCING)
         return [c.words[1].literal for c in commands if len(c.words) > 1 and "$" not in c.words[1].text]
 
     def called(self, function: str) -> List[Simple]:
         """The calls of a function."""
-        return [c for name in self._texts for c in self._commands(name) if c.name == function]
+        return [c for name in self._texts for c in self.commands(name) if c.name == function]
 
     def called_at(self, call: Call) -> Optional[Simple]:
         """The command that has called a function, by its name or as one of the arguments of another."""
-        here = [c for c in self._commands(call.file) if c.line <= call.line <= c.last_line]
+        here = [c for c in self.commands(call.file) if c.line <= call.line <= c.last_line]
         names = (call.function, *_SOURCING) if call.function == "source" else (call.function,)
         by_name = (c for c in here if c.name in names)
         return next(by_name, None) or next((c for c in here if c.name.startswith("$")), None)
@@ -116,7 +118,7 @@ class Scripts:
         order to choose; `with_files` also what they do to files.
         """
         for name in self.names:
-            for command in self._commands(name):
+            for command in self.commands(name):
                 prepares = self._prepares(command) and not (with_files and command.name in _ON_FILES)
                 asks = command.name in QUESTIONS and _decides_alone(command)
                 if asks or (self.does_something(command) and not prepares):
@@ -142,12 +144,14 @@ class Scripts:
             if function is not None:
                 yield from self.with_functions(simple([function.body]), (*inside, command.name))
 
-    def scopes(self, command: Node) -> List[Node]:
-        """Where a variable is seen that a command sets: in the subshell that it is in, of which `x | while read` is
-        one, or in its script, which may be a part of others.
+    def scopes(self, command: Node, variable: str = "") -> List[Node]:
+        """Where a `variable` is seen that a command sets: in the subshell that it is in, of which `x | while read` is
+        one, in the function that has it as its own, or in its script, which may be a part of others.
         """
         node = command
         for above in command.above():
+            if isinstance(above, Function) and is_local(variable, above):
+                return self._reached(above)
             is_last = isinstance(above, Pipeline) and above.members[-1] is node and self.called("shopt")
             is_piped = isinstance(above, Pipeline) and len(above.members) > 1 and not is_last
             is_forked = (isinstance(above, Compound) and above.kind == "(") or isinstance(above, Substitution)
@@ -155,6 +159,14 @@ class Scripts:
                 return [node]
             node = above
         return list(filter(None, map(self._script, self._texts))) if self._sources_any() else [node]
+
+    def _reached(self, function: Function) -> List[Node]:
+        """A function, and those that it calls, which see its variables."""
+        found = [function]
+        for inside in found:
+            called = (self.function(c.name) for c in inside.walk() if isinstance(c, Simple))
+            found += [f for f in dict.fromkeys(called) if f is not None and f not in found]
+        return [*found]
 
     def _sources_any(self) -> bool:
         if self._sources is None:

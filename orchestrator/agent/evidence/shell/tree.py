@@ -6,6 +6,7 @@ import re
 from typing import Iterator, List, Optional, Sequence, Tuple
 
 _UNQUOTED = re.compile(r"[\\'\"]")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
 class Node:
@@ -88,9 +89,7 @@ class Simple(Command):
     @property
     def name(self) -> str:
         """The program, function or builtin; blank if it only assigns."""
-        words = [word.literal for word in self.words]
-        while len(words) > 1 and words[0] in ("command", "builtin"):
-            words = words[1:]
+        words = _carried([word.literal for word in self.words])
         return re.sub("^/(usr/)?bin/", "", words[0]) if words else ""
 
     @property
@@ -188,3 +187,15 @@ class Block(Node):
 def condensed(text: str) -> str:
     """Without what bash writes in its own way when it tells of a command."""
     return re.sub(r"[\s;]+", "", text)
+
+
+def _carried(words: List[str]) -> List[str]:
+    """The words from the program on, which `command`, `exec` or `env A=1` only starts."""
+    while len(words) > 1 and words[0] in ("command", "builtin", "exec", "env"):
+        rest = words[1:]
+        while words[0] == "env" and rest and _ASSIGNMENT.match(rest[0]):
+            rest = rest[1:]
+        if not rest or (words[0] in ("exec", "env") and rest[0].startswith("-")):
+            break
+        words = rest
+    return words

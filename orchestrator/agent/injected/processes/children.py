@@ -73,6 +73,7 @@ class Children:
         self._ended: dict[int, tuple[object, list[tuple[int, _Child | None]]]] = {}
         self._children: dict[int, _Child] = {}
         self._by_library: dict[str, list[int]] = {}  # processes of multiprocessing that a library has started
+        self._unknown: set[int] = set()  # processes of which the system did not say how they ended
         self._kills = False  # whether this process itself ends others
         self._said: tuple[int, str] | None = None  # which process it was of which test that starts others
         self.after_import: dict[str, Callable[[ModuleType], None]] = {
@@ -84,7 +85,7 @@ class Children:
     def start(self) -> None:
         """Watch what every Python has."""
         for name in ("waitpid", "wait", "wait3", "wait4"):
-            watch(os, name, after=self._note_waited)
+            watch(os, name, after=self._note_waited, failed=self._cannot_wait)
         watch(os, "waitid", after=self._note_waitid)
         for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp"):
             watch(os, name, before=self._say_which_test, after=self._note_forked)
@@ -194,7 +195,7 @@ class Children:
 
     def _note_code(self, process: Any, code: int | None) -> None:
         child = process.__dict__.get(_CHILD)
-        if child is not None and code is not None:
+        if child is not None and code is not None and not (code == 0 and child.pid in self._unknown):
             child.code = code
             if not code:  # and so it has when it was tried before
                 same = [key for key, other in self._children.items() if other.place == child.place]
@@ -255,6 +256,11 @@ class Children:
 
     def _note_waited(self, frame: FrameType, found: Any, *_: Any, **__: Any) -> None:
         self._note_wait(frame, found[0], 1, found[1])
+
+    def _cannot_wait(self, frame: FrameType, error: BaseException, pid: int = 0, *_: Any, **__: Any) -> None:
+        """It was waited for in another place, or SIGCHLD is ignored: `subprocess` then takes its code for 0."""
+        if isinstance(error, ChildProcessError):
+            self._unknown.add(pid)
 
     def _note_waitid(self, frame: FrameType, found: Any, *_: Any) -> None:
         if found is not None:  # none has ended

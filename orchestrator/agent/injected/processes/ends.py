@@ -6,7 +6,8 @@ package, or a device, is one of `-c` that fails to import it, or does no more th
 that asks for pip, which the stages' environments lack; one that is `cut_short` could not write to what had ended before
 it; the code of one is `hidden` that returned 0 in the end, by `os._exit`, under a program that catches SystemExit, or
 because it is a multiple of 256, of which the system keeps nothing (`sys.exit(os.system(...))`).
-`{"under": PID, "shell": NAME}` at its start, below a shell that may not be recorded. Nothing of what a test starts.
+`{"well": PID}` where the exit code is 0. `{"under": PID, "shell": NAME}` at its start, below a shell that may not be
+recorded. Nothing of what a test starts.
 """
 
 from __future__ import annotations
@@ -168,6 +169,8 @@ class End:
     def _leaves(self) -> None:
         self._look_at_error()
         self._tell(self._code or self._inside, hidden=not self._code & 0xFF)
+        if not (self._code or self._inside):
+            self._notes.write(f'{{"well": {getpid()}}}')
 
     def _look_at_error(self) -> None:
         """The hook that was told of it may have been the program's own."""

@@ -6,7 +6,7 @@ import ast
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
-from .syntax import FUNCTIONS, called, name_of, within
+from .syntax import FUNCTIONS, LOOPS, called, name_of, within
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -59,6 +59,11 @@ class Text:
                 for handler in above.handlers:
                     if handler.type is None or kinds & set(names_of(handler.type)):
                         return handler.body
+            if isinstance(above, ast.Try) and node not in above.finalbody:
+                leaving = list(_leaving(above.finalbody))
+                if leaving:  # it goes no further, and what the body has set may tell of it
+                    told = {name for s in above.body for name in names_of(s)}
+                    return () if all(told.isdisjoint(names_of(s)) for s in leaving) else above.finalbody
         return None
 
     def is_in_finally(self, frame: FrameType) -> bool:
@@ -123,6 +128,13 @@ class Text:
         if scope is self.module:
             return not self.is_main and self.function_of(place) is not None
         return is_filled and name in _parameters(scope)
+
+
+def _leaving(block: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements that leave a block for another place, whatever was raised."""
+    inside = within(block)
+    loops = any(isinstance(s, LOOPS) for s in inside)
+    return (s for s in inside if isinstance(s, ast.Return if loops else (ast.Return, ast.Break, ast.Continue)))
 
 
 def _place(frame: FrameType) -> tuple[int, int | None]:

@@ -41,6 +41,7 @@ _ENDINGS = ("poll", "returncode", "exitcode")
 _PASSES = ("subprocess", "os", "runpy", "asyncio", "pty", *IMPORTING)  # they catch none of what they run
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 _MORE_THAN_WORDS = (ast.Raise, ast.Assert, ast.Global, ast.Attribute)
+_RESUMED = 0x20 | 0x80 | 0x100 | 0x200  # flags of the code of generators and coroutines, as `inspect` has them
 _programs: dict[str, Program | None] = {}
 
 
@@ -56,7 +57,15 @@ def is_used(frame: FrameType, *, called: bool = False, part: int | None = None) 
         return program is None or statement is None or program.uses(statement, part, set())
 
     program = _program(frame)
-    return found() if program is None else program.once(frame, ("used", called, part), found)
+    if program is None:
+        return found()
+    above = frame.f_back
+    if above is not None and program.once(frame, ("hands on",), lambda: program.hands_on(frame)):
+        if _program(above) is program:
+            return is_used(above, called=True, part=part)
+        if program.once(frame, ("dropped", above.f_code, above.f_lasti), lambda: drops_result(above)):
+            return False
+    return program.once(frame, ("used", called, part), found)
 
 
 def takes_for_0(frame: FrameType, code: int, tree: str = "") -> bool:
@@ -158,9 +167,18 @@ class Program(Text):
             self._answers_at[key] = (frame.f_code, answer())
         return self._answers_at[key][1]
 
+    def hands_on(self, frame: FrameType) -> bool:
+        """Whether a function returns what it reads or has called, as it is, to the frame above: no coroutine does."""
+        statement = self.at(frame)
+        if not isinstance(statement, ast.Return) or frame.f_code.co_flags & _RESUMED:
+            return False
+        return statement.value is not None and statement.value is self.expression(frame)
+
     def uses(self, statement: ast.stmt, part: int | None, seen: set[str]) -> bool:
         """Whether something depends on a status of which this statement knows."""
         if isinstance(statement, ast.Expr):
+            if isinstance(statement.value, ast.Yield):
+                return self._is_returned(statement, seen)
             value = statement.value.value if isinstance(statement.value, ast.Await) else statement.value
             if isinstance(value, ast.Call):
                 return not isinstance(statement.value, ast.Await) and not self.says(value)
@@ -285,7 +303,7 @@ class Program(Text):
         return loops and not any(called(node) in _SAYING for node in inside if isinstance(node, ast.Call))
 
     def _is_returned(self, statement: ast.stmt, seen: set[str]) -> bool:
-        """Whether a call of the function that a statement returns from is used; one from elsewhere is."""
+        """Whether a call of the function that a statement returns or yields from is used; one from elsewhere is."""
         name = getattr(self.function_of(statement), "name", "")
         if f"{name}()" in seen:
             return False
@@ -389,12 +407,24 @@ class Program(Text):
             if statement is not place and statement is not but
         )
 
+    def _is_replaced(self, name: str, place: ast.stmt) -> bool:
+        scope, block = self.scope_of(name, place), self.block_of(place)
+        inner = (n for n in ast.walk(scope) if isinstance(n, (*FUNCTIONS, ast.Lambda)) and n is not scope)
+        if any(name in names_of(node) for node in inner):  # which may read it in between
+            return False
+        following = (s for s in block[block.index(place) + 1 :] if name in names_of(s))
+        first = next(following, None)
+        is_set = isinstance(first, ast.Assign) and [name_of(t) for t in first.targets] == [name]
+        return is_set and name not in names_of(first.value)  # type: ignore[union-attr]
+
     def _is_set_anew(self, name: str, place: ast.stmt) -> bool:
-        """Whether each turn of a loop sets a name, and only what the last one set is read; it has ended badly, then, if
-        that is what it did.
+        """Whether a statement sets a name again before it is read; or each turn of a loop does, and only what the last
+        one set is read: it has ended badly, then, if that is what it did.
         """
         loop = self._above[place]
         named_anew = isinstance(place, ast.Assign) and not any(isinstance(t, ast.Attribute) for t in place.targets)
+        if named_anew and self._is_replaced(name, place):
+            return True
         if not named_anew or not isinstance(loop, LOOPS):
             return False
         named = (node for node in ast.walk(loop) if isinstance(node, (ast.Name, ast.Attribute)))

@@ -51,6 +51,12 @@ USED = [
     "def f():\n    for x in (1, 2):\n        if status() == 0: return print(x)\n    exit('none')\nf()",
     "best = None\nfor x in (1, 2):\n    if status() == 0: best = x\nact(best)",
     "codes = {}\ndef note(n, code): codes[n] = code\nnote(0, status())\nif any(codes.values()): exit(1)",
+    "def f(): return status()\nverbs = {'a': f}\nexit(verbs['a']())",
+    "async def f(): return status()\ntry: f().send(None)\nexcept StopIteration as e: exit(e.value)",
+    "def f(): yield status()\nfor x in f(): assert not x",
+    "code = status()\ncode = code or 1\nexit(code)",
+    "code = status()\ndef f(): assert code == 3\nf()\ncode = 0",
+    "code = status()\nwhile code: code = 0\nexit(code)",
 ]
 NOT_USED = [
     "status()",
@@ -90,6 +96,11 @@ NOT_USED = [
     "def f():\n    if status(): return\n    exit(0)\nf()",
     "while True:\n    if status() == 0: break\n    break",
     "def f(n):\n    codes = {}\n    codes[n] = status()\nf(0)",
+    "def f(): return status()\nverbs = {'a': f}\nverbs['a']()",
+    "def f(): return status()\ndef main(): return verbs['a']()\nverbs = {'a': f}\nx = main()\nprint(x)",
+    "def f(): yield status()\nfor x in f(): print(x)",
+    "code = status()\nprint('on')\ncode = 0\nexit(code)",
+    "def f(x): return status()\nimport heapq\ncodes = heapq.nsmallest(1, [1, 2], key=f)\nprint(codes)",
 ]
 DROPPED = [
     "try: fail()\nexcept ValueError: pass",
@@ -105,6 +116,9 @@ DROPPED = [
     "def f():\n    try: fail()\n    except ValueError: return 'none'\nf()",
     "def f():\n    try: fail()\n    except ValueError: return False\n    return True\nprint(f())",
     "def f():\n    try: fail()\n    except ValueError: return 0\n    return 1\nexit(f())",
+    "def f():\n    try: fail()\n    finally: return 0\nexit(f())",
+    "for x in (1, 2):\n    try: fail()\n    finally: break",
+    "def f():\n    rc = 0\n    try:\n        fail()\n        act()\n    finally: return rc\nexit(f())",
     "how = {}\ntry: fail()\nexcept Exception as e: how['a'] = type(e).__name__\nprint(how)",
 ]
 NOT_DROPPED = [
@@ -116,6 +130,9 @@ NOT_DROPPED = [
     "def f():\n    try: fail()\n    except ValueError: return 'none'\nact(f())",
     "def f():\n    try: fail()\n    except ValueError: return False\n    return True\nif not f(): act()",
     "def f():\n    try: return fail()\n    except ValueError: return None\nassert f() is None",
+    "def f():\n    ok = False\n    try:\n        fail()\n        ok = True\n    finally: return ok\nassert not f()",
+    "def f():\n    try: fail()\n    except ValueError: act()\n    finally: return 0\nexit(f())",
+    "try:\n    try: fail()\n    finally:\n        for x in (1, 2): break\nexcept ValueError: act()",
 ]
 
 
@@ -380,7 +397,7 @@ def test_a_place_is_worked_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(uses.Program, "at", lambda program, frame: places.append(frame) or at(program, frame))
     source = "def f(): return status()\nwhile f() == 7: pass"
     assert asked(tmp_path, source, lambda frame: all(uses.is_used(frame, called=True) for _ in "1234"))
-    assert len(places) == 1
+    assert len(places) == 3  # two ask whether they hand it on, and one of them what it makes of it
 
 
 @pytest.mark.parametrize(("fine", "same"), [("(0, 3)", False), ("(0, 1, 2, 3)", False), ("range(9)", True)])
