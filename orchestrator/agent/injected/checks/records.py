@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import os
 import sys
+from _thread import get_ident
 
 from ..frames import local, raised_at
 from ..stage import test_around
@@ -40,6 +41,7 @@ class Record:
 
     def __init__(self, test: str | None) -> None:
         self.test = test
+        self.thread = get_ident()  # which runs it
         self.counts: dict[str, float] = _Counts()
         self.vacuous: list[str] = []  # of checks that ran and could not fail, why
         self.compared = Compared()
@@ -50,7 +52,7 @@ class Record:
         self.no_checks: set[str] = set()  # the keys of such
         self.called: dict[Spec, str | None] = {}  # functions of the tree that were called, with what stood for them
         self.dropped: list[str] = []  # comparisons that came out false, and were not asserted
-        self.told: dict[str, bool] = {}  # the same, of which something was said; whether each is exact
+        self.told: dict[str, bool] = {}  # the same, of which something was said, or in a thread's loop; whether exact
         self.entered: set[str] = set()  # marks in what `all` and `any` go through
         self.swallowed: dict[str, str] = {}
         self.managed: dict[str, set[CodeType]] = {}  # by which code of the tree's a `with` is left

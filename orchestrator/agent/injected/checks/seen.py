@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from _thread import get_ident
 from sys import _getframe, exc_info  # bound here: a test may replace them while this is called
 
 from ..frames import assertion_in, drops_result
@@ -121,18 +122,25 @@ class Seen(type):
         if type(left) is type(right) and isinstance(left, (list, tuple, str, bytes)) and not left:
             cls.checks.now.vacuous.append("empty slices are compared")
 
-    def dropped(cls, value: Any, place: str) -> None:
-        """A comparison that is a statement of its own; one that has held could as well have been asserted."""
-        if any(map(_is_falsy, value if type(value) is list else (value,))):
+    def dropped(cls, value: Any, place: str, repeats: bool) -> None:
+        """A comparison that is a statement of its own; one that has held could as well have been asserted.
+
+        One that `repeats` in a thread of the test's may be there to be made while another thread changes what it is of.
+        """
+        if not any(map(_is_falsy, value if type(value) is list else (value,))):
+            return
+        if repeats and get_ident() != cls.checks.now.thread:
+            cls.checks.now.told[cls.checks.said(_NOT_ASSERTED, place)] = False
+        else:
             cls.drops(_NOT_ASSERTED, place)
 
-    def dropped_of(cls, left: Any, right: Any, operator: str, place: str) -> None:
+    def dropped_of(cls, left: Any, right: Any, operator: str, place: str, repeats: bool) -> None:
         """Of two: if the tree itself compares things of two kinds, that it can may be all that is asked."""
         import operator as operators
 
         value = getattr(operators, operator)(left, right)
         if left is not right and not cls.checks.compares_kinds(left, right, operator):
-            cls.dropped(value, place)
+            cls.dropped(value, place, repeats)
 
     def told(cls, value: Any, place: str, expected: bool, is_exact: bool) -> Any:
         """A comparison of which the test makes no more than words."""

@@ -129,6 +129,7 @@ class _Marker:
         self._bound: dict[str, ast.expr] | None = None
         self._is_observed = False  # by a `with` or a `try` around
         self._expects = False  # a `with` around it that something is raised
+        self._repeats = False  # in a loop of its own function
         self._read: set[str] | None = None
         self._following: dict[ast.stmt, ast.stmt] = {}  # what stands behind a statement
 
@@ -166,17 +167,20 @@ class _Marker:
 
     def _mark_inside(self, node: ast.stmt) -> None:
         """Mark what a statement holds, by what it is to those."""
-        outer, around = self._function, (self._is_observed, self._expects)
+        outer, around = self._function, (self._is_observed, self._expects, self._repeats)
         if isinstance(node, FUNCTIONS):
+            self._repeats = False
             if outer is None:
                 self._begin(node)
         elif isinstance(node, _WATCHES):
             self._is_observed = self._is_observed or statements.observes(node)
             self._expects = self._expects or statements.expects(node)
+        elif isinstance(node, LOOPS):
+            self._repeats = True
         silent = self._silent_handlers(node) if isinstance(node, TRIES) else []
         self.statements(node)
         self._function = outer
-        self._is_observed, self._expects = around
+        self._is_observed, self._expects, self._repeats = around
         if isinstance(node, TRIES):
             self._watch_handlers(node, silent)
 
@@ -332,7 +336,7 @@ class _Marker:
             if statements.is_with_message(node.value):  # as an assertion has it, without the word
                 node.value = node.value.elts[0]  # type: ignore[attr-defined]
             if statements.is_comparison(node.value) and not self._is_observed:
-                node.value = with_dropped(node, place)
+                node.value = with_dropped(node, place, self._repeats)
                 return []
             marks += self._made_up(node, node.value)
         if not statements.checks(node):

@@ -111,13 +111,14 @@ def _index(value: ast.expr) -> Any:
     return ast.copy_location(index(value), value) if index is not None and sys.version_info < (3, 9) else value
 
 
-def with_dropped(node: ast.Expr, place: ast.Constant) -> ast.expr:
+def with_dropped(node: ast.Expr, place: ast.Constant, repeats: bool) -> ast.expr:
     """A comparison that is a statement of its own, with one that looks at what came out of it, and of what."""
     value = node.value
     operator = _OPERATORS.get(type(value.ops[0])) if isinstance(value, ast.Compare) and len(value.ops) == 1 else None
     if operator is None or not isinstance(value, ast.Compare):
-        return call_seen(node, "dropped", value, place).value
-    return call_seen(node, "dropped_of", value.left, value.comparators[0], constant(operator), place).value
+        return call_seen(node, "dropped", value, place, constant(repeats)).value
+    sides = value.left, value.comparators[0]
+    return call_seen(node, "dropped_of", *sides, constant(operator), place, constant(repeats)).value
 
 
 def with_sizes(difference: ast.BinOp) -> ast.Constant:

@@ -56,6 +56,12 @@ def keeping():
     try: yield
     except AssertionError: print()
 """
+_THREADED = """import threading
+def threaded(work):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+"""
 _REFUSES = """def refused():
         try: assert 1 == 2
         except AssertionError: return True
@@ -232,10 +238,14 @@ def test_what_must_raise_for_other_parameters_and_does_not_has_been_checked(
         ("import numpy as np; np.array([1, 2]) == np.array([1, 2])", False),
         ("with pytest.raises(TypeError): 1 < 'a'", False),
         ("x = len('ab') == 3; assert not x", False),
+        ("for i in range(3): len('ab') == i", True),
+        ("threaded(lambda: [len('ab') == i for i in range(3)])", False),
+        ("def compare(): len('ab') == 3\n    threaded(compare)", True),
+        ("def compare():\n        for i in range(3): len('ab') == i\n    threaded(compare)", False),
     ],
 )
 def test_a_comparison_that_came_out_false_is_to_be_asserted(checks: Checks, body: str, dropped: bool) -> None:
-    test = loaded(checks, f"def test():\n    {body}\n    assert len('a')\n")
+    test = loaded(checks, f"{_THREADED}def test():\n    {body}\n    assert len('a')\n")
     test()
     assert ("dropped" in checks.found(test.__code__, lambda: (test, None))) is dropped
 
