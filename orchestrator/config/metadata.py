@@ -246,10 +246,16 @@ class Metadata:
         return {
             **self._extras,
             **poetry.groups(_table(self._data, "tool", "poetry")),
-            **({"dev": given} if (given := _table(self._data, "tool", "uv").get("dev-dependencies")) else {}),
+            **self._of_developers(),
             **_table(self._data, "tool", "pdm", "dev-dependencies"),
             **_table(self._data, "dependency-groups"),
         }
+
+    def _of_developers(self) -> dict[str, Any]:
+        """The group of which Rye and uv keep one list, without a name."""
+        lists = (_table(self._data, "tool", tool).get("dev-dependencies") for tool in ("rye", "uv"))
+        given = next(filter(None, lists), None)
+        return {"dev": given} if given else {}
 
     def _of_project(self) -> Iterator[str]:
         yield from _texts(self._project.get("dependencies"))

@@ -354,6 +354,7 @@ def test_what_the_tests_helpers_and_programs_import_is_taken(tmp_path: Path) -> 
     "groups",
     [
         '[tool.uv]\ndev-dependencies = ["pytest-mock>=3", "mkdocs"]\n',
+        '[tool.rye]\ndev-dependencies = ["pytest-mock>=3", "mkdocs"]\n',
         '[tool.pdm.dev-dependencies]\ntest = ["pytest-mock>=3"]\ndoc = ["mkdocs"]\n',
         '[tool.hatch.envs]\ndefault.dependencies = ["pytest-mock>=3"]\ndocs.dependencies = ["mkdocs"]\n',
         '[tool.hatch.envs.hatch-test]\nextra-dependencies = ["pytest-mock>=3"]\n',
