@@ -116,6 +116,10 @@ def _name_calls(module: ast.Module) -> None:
             call.calls_check = names[call.func.id]  # type: ignore[attr-defined]
 
 
+def _compares_plain(value: ast.expr) -> bool:
+    return isinstance(value, ast.Compare) and all(map(statements.is_plain, (value.left, *value.comparators)))
+
+
 class _Marker:
     def __init__(self, facts: Facts, names: Collection[str], *, tolerates: bool) -> None:
         self._facts = facts
@@ -130,6 +134,7 @@ class _Marker:
         self._is_observed = False  # by a `with` or a `try` around
         self._expects = False  # a `with` around it that something is raised
         self._repeats = False  # in a loop of its own function
+        self._only_made: set[int] = set()  # ids of comparisons that are all a loop does, and that no turn changes
         self._read: set[str] | None = None
         self._following: dict[ast.stmt, ast.stmt] = {}  # what stands behind a statement
 
@@ -177,6 +182,9 @@ class _Marker:
             self._expects = self._expects or statements.expects(node)
         elif isinstance(node, LOOPS):
             self._repeats = True
+            made = list(statements.repeated([node]))
+            if len(made) == len(node.body) and all(map(_compares_plain, made)):
+                self._only_made.update(map(id, made))
         silent = self._silent_handlers(node) if isinstance(node, TRIES) else []
         self.statements(node)
         self._function = outer
@@ -335,7 +343,8 @@ class _Marker:
                 return [self._says(node, "drops", f"{runs_nothing} as a statement runs nothing")]
             if statements.is_with_message(node.value):  # as an assertion has it, without the word
                 node.value = node.value.elts[0]  # type: ignore[attr-defined]
-            if statements.is_comparison(node.value) and not self._is_observed:
+            is_to_hold = not self._is_observed and id(node.value) not in self._only_made
+            if is_to_hold and statements.is_comparison(node.value):
                 node.value = with_dropped(node, place, self._repeats)
                 return []
             marks += self._made_up(node, node.value)

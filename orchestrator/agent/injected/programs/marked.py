@@ -6,8 +6,8 @@ import ast  # this module is imported where a program is read
 import warnings
 
 from ..source.limits import held_to_limits, meant_to_fail, only_told
-from ..source.statements import COMPARES, EXACT, compares, expects, is_check, makes_exception, raises
-from ..source.syntax import LOOPS, TRIES, called, ids_in, imports, name_of, parsed, within
+from ..source.statements import COMPARES, EXACT, compares, expects, is_check, makes_exception, raises, repeated
+from ..source.syntax import LOOPS, TRIES, called, imports, name_of, parsed, within
 from ..source.uses import Program
 from .left_early import left_early
 
@@ -73,7 +73,7 @@ class _Marker(ast.NodeTransformer):
         self._limits = {id(node): bad for node, bad in limits.items()}
         self._dropped = set(map(id, dropped))
         self._handlers = set(map(id, handlers))
-        self._doubtful = set(map(id, (*_negated(nodes), *_repeated(nodes), *told)))
+        self._doubtful = set(map(id, (*_negated(nodes), *repeated(nodes), *told)))
         self._has_marked = False
 
     def mark(self, *, begins: bool) -> bool:
@@ -225,15 +225,6 @@ def _negated(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
     for node in nodes:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and id(node) not in tests:
             yield node.operand
-
-
-def _repeated(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Statements that a loop only repeats, as one that takes the time does."""
-    for loop in nodes:
-        if isinstance(loop, ast.For):
-            read = {n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-            if read.isdisjoint(ids_in(loop.target)):
-                yield from (statement.value for statement in loop.body if isinstance(statement, ast.Expr))
 
 
 def _has_keyword(call: Any, name: str) -> bool:

@@ -8,7 +8,7 @@ import ast
 import builtins
 import re
 
-from .syntax import BLOCKS, LOOPS, SETS, TRIES, called, name_of, targets_of, walked, within
+from .syntax import BLOCKS, LOOPS, SETS, TRIES, called, ids_in, name_of, targets_of, walked, within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,6 +117,15 @@ def is_comparison(value: ast.expr) -> bool:
     if called(value) in ("all", "any") and isinstance(value.func, ast.Attribute):  # type: ignore[attr-defined]
         value = value.func.value  # type: ignore[attr-defined]
     return isinstance(value, ast.Compare) or compares(value)
+
+
+def repeated(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
+    """Statements that a loop only repeats, as one that takes the time does."""
+    for loop in nodes:
+        if isinstance(loop, ast.For):
+            read = {n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+            if read.isdisjoint(ids_in(loop.target)):
+                yield from (statement.value for statement in loop.body if isinstance(statement, ast.Expr))
 
 
 def makes_exception(node: ast.AST) -> bool:
