@@ -63,6 +63,8 @@ class Comparisons:
 
         def has_held(frame: FrameType, result: object, *operands: Any, **options: Any) -> None:
             self._checks.now.held(name, *operands[:most], **options)
+            if name == "assert_close" and operands and not _has_leaf(operands[0]):
+                self._checks.now.note("empty sequences are compared, or such of None")
 
         return has_held
 
@@ -117,6 +119,13 @@ def _differ(one: Any, other: Any) -> bool:
 def is_list_of_truths(value: Any) -> bool:
     """Of Python's or of numpy's."""
     return type(value) in (list, tuple) and all(type(each).__name__ in ("bool", "bool_") for each in value)
+
+
+def _has_leaf(value: Any) -> bool:
+    """Whether there is anything to compare in what may be a container."""
+    if isinstance(value, dict):
+        value = [*value.values()]
+    return any(map(_has_leaf, value)) if isinstance(value, (list, tuple)) else value is not None
 
 
 def why_vacuous(*operands: Any, **options: Any) -> str | None:
@@ -184,6 +193,11 @@ def _why(left: Any, right: Any, rtol: Any = None, atol: Any = None, equal_nan: A
         return _why_numbers(left, right, rtol, atol)
     if 0 in tuple(left.shape):
         return "empty tensors are compared"
+    if getattr(left, "is_meta", False):
+        return "tensors that hold no values are compared (of the device meta)"
+    mask = getattr(left, "mask", None)  # of numpy's, True for what does not count
+    if getattr(mask, "shape", None) == left.shape and mask.all():  # type: ignore[union-attr]
+        return "all that is compared is masked"
     storage = _storage(left)
     if left is right or (storage is not None and storage == _storage(right)):
         return "a tensor is compared with itself"

@@ -117,6 +117,19 @@ class Seen(type):
         if isinstance(values, (list, tuple, set, dict)) and not values:
             cls.checks.now.vacuous.append("empty sequences are compared")
 
+    def among(cls, value: Any, key: str) -> Any:
+        """One of several, the largest of which is to be held to a limit."""
+        cls.checks.now.entered.update((key, key + "NaN") if _is_nan(value) else (key,))
+        return value
+
+    def largest(cls, key: str, place: str) -> None:
+        """It has been."""
+        entered = cls.checks.now.entered
+        if key not in entered:
+            cls.checks.now.vacuous.append("the largest of nothing is held to a limit")
+        if key + "NaN" in entered:
+            cls.checks.doubt(cls.checks.said("NaN was among what max() was to find the largest of", place))
+
     def compared_slices(cls, left: Any, right: Any) -> None:
         if type(left) is type(right) and isinstance(left, (list, tuple, str, bytes)) and not left:
             cls.checks.now.vacuous.append("empty slices are compared")
