@@ -18,6 +18,7 @@ from unittest import SkipTest
 
 import pytest
 
+from .checks.blind import ONE, OTHER, blind_comparisons
 from .runners import junit
 from .runners.events import Events, file_of_its_own
 from .runners.handed import hands_nothing, is_taken
@@ -256,6 +257,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     tree = _guard.checks.tree
     if test_around() is None:
         _note_same_cases(session.items, tree)
+        for name in blind_comparisons():
+            _guard.notes.add(doubt=f"{name} does not fail for {ONE:g} and {OTHER:g}: something of it was replaced")
     for impl in session.config.hook.pytest_pyfunc_call.get_hookimpls():
         only_looks = getattr(impl, "hookwrapper", False) or getattr(impl, "wrapper", False)
         if impl.function.__module__ == "_pytest.python":

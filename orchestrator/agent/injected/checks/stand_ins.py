@@ -12,6 +12,7 @@ import sys
 
 from ..files import read
 from ..frames import codes_in, local
+from .blind import ONE, OTHER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ _HARMLESS = ("builtins", "contextlib", "functools", "operator", "typing")
 # What the code under test is compared with.
 _REFERENCE = r"(^|[._])(ref|reference|oracle|naive|golden|expected|baseline)([._]|$)"
 _GENERATES = 0x20 | 0x80 | 0x200  # of a generator, a coroutine and both, as `inspect` has it
-# Two that no comparison takes for equal.
-_ONE, _OTHER = 1.0, -7e30
 
 
 class Originals:
@@ -157,7 +156,7 @@ class StandIns:
         value = _value(spec, frame)
         if not _file_of(value).startswith(self._checks.tree):
             return None
-        return f"{_dotted(spec)} equals everything" if self._holds(lambda: value(_ONE) == _OTHER) else None
+        return f"{_dotted(spec)} equals everything" if self._holds(lambda: value(ONE) == OTHER) else None
 
     def why_of_stand_ins(self, found: Sequence[tuple[Spec, str | None]], frame: FrameType) -> str | None:
         """Why a check of what these functions returned, each with what stood for it, is none of the tree's code."""
@@ -283,7 +282,7 @@ class StandIns:
         if not is_library:
             return None
         dotted = spec[2]
-        one, other = _tensors() if dotted.startswith("torch") else (_ONE, _OTHER)
+        one, other = _tensors() if dotted.startswith("torch") else (ONE, OTHER)
 
         def holds() -> bool:
             if way == "entered":
@@ -461,7 +460,7 @@ def _codes_in(file: str) -> frozenset[CodeType]:
 
 def _tensors() -> tuple[Any, Any]:
     torch = sys.modules["torch"]
-    return torch.tensor(_ONE), torch.tensor(_OTHER)
+    return torch.tensor(ONE), torch.tensor(OTHER)
 
 
 # --- code ---

@@ -89,6 +89,7 @@ def watch_tolerances(node: ast.expr | None) -> None:
     for call in _with_tolerances(node) if node is not None else ():
         seen = ast.copy_location(ast.Name(SEEN, _LOAD), call)
         way = ast.copy_location(ast.Subscript(seen, _index(call.func), _LOAD), call)
+        call.calls_check = called(call)  # type: ignore[attr-defined]  # for who asks what a name is bound to
         call.func = ast.copy_location(ast.IfExp(is_seen(call, RUNS), way, call.func), call)
 
 
