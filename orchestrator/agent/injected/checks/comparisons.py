@@ -272,6 +272,17 @@ def _all_nan(tensor: Any) -> bool:
     return bool(first != first) and bool((tensor != tensor).all())
 
 
+def nan_among(value: Any) -> tuple[bool, bool]:
+    """Whether there is any in an array, and nothing else."""
+    try:
+        if not hasattr(value, "dtype") or not 0 < math.prod(value.shape) <= _MOST_ELEMENTS:
+            return False, False
+        unequal = value != value
+        return bool(unequal.any()), bool(unequal.all())
+    except Exception:  # of what it is: the test is not to see it
+        return False, False
+
+
 def _greatest(tensor: Any) -> float:
     size = abs(_flat(tensor))
     numbers = size[size == size]

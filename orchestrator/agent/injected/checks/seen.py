@@ -8,7 +8,7 @@ from sys import _getframe, exc_info  # bound here: a test may replace them while
 from ..frames import assertion_in, drops_result
 from ..hooks import as_named
 from .compared import extent
-from .comparisons import EXCEEDED, exceeds, size_of, why_far, why_loose, why_wide
+from .comparisons import EXCEEDED, exceeds, nan_among, size_of, why_far, why_loose, why_wide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,6 +87,14 @@ class Seen(type):
     def ordered(cls, *sides: Any) -> None:
         if any(map(_is_nan, sides)):
             cls.checks.now.vacuous.append("NaN is compared, which is never larger nor smaller")
+
+    def beyond(cls, values: Any, place: str) -> None:
+        """Of these elements none has been beyond a limit."""
+        some, all_of_them = nan_among(values)
+        if all_of_them:
+            cls.checks.now.vacuous.append("NaN is compared, which is never larger nor smaller")
+        elif some:
+            cls.checks.doubt(cls.checks.said("NaN is among what is not to be beyond a limit, and never is", place))
 
     def failing(cls) -> bool:
         try:

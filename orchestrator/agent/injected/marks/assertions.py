@@ -290,9 +290,12 @@ class _Marker:
             after += self._measures.went_through(node, test)
         elif isinstance(test, ast.UnaryOp):
             after += self._measures.ordered(node, test)
+            after += self._measures.none_beyond(node, test.operand)
             after += self._measures.went_through(node, test.operand)
         elif isinstance(test, ast.Name):
             after.append(seen_mark(node, (ASSERTED,), test))
+        elif isinstance(test, ast.Compare) and statements.counts_none(test):
+            after += self._measures.none_beyond(node, test.left)
         elif isinstance(test, ast.Compare) and all(map(statements.is_slice, (test.left, test.comparators[0]))):
             after.append(call_seen(node, "compared_slices", test.left, test.comparators[0]))
         elif isinstance(test, ast.Compare) and statements.are_truths(test):

@@ -303,6 +303,11 @@ def limited(test: ast.expr) -> tuple[ast.expr, ast.expr] | None:
     return (left, right) if isinstance(test.ops[0], (ast.Lt, ast.LtE)) is not is_denied else (right, left)
 
 
+def counts_none(test: ast.Compare) -> bool:
+    """Whether it says that a number is 0."""
+    return isinstance(test.ops[0], ast.Eq) and getattr(test.comparators[0], "value", None) == 0
+
+
 def measured(node: ast.expr) -> ast.expr:
     """That of which an expression is no more than the size: `a - b` of `(a - b).abs().max().item()`."""
     return [node, *_inside(node)][-1]

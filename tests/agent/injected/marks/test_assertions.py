@@ -101,6 +101,11 @@ _FALSE = "a comparison came out false, and nothing asserts it (test_it.py:{})"
             "worst = 0.0\nfor x in (0.5, float('nan')): worst = max(worst, x)\nassert worst < 1",
             "NaN was among what max() was to find the largest of (test_it.py:7)",
         ),
+        (
+            "err = np.array([0.5, np.nan])\nassert (err > 1).sum() == 0",
+            "NaN is among what is not to be beyond a limit, and never is (test_it.py:6)",
+        ),
+        ("err = np.array([0.5, 0.7])\nassert (err > 1).sum() == 0", ""),
         ("worst = 0.0\nfor x in (0.5, 0.7): worst = max(worst, x)\nassert worst < 1", ""),
         # Nothing is wrong, something depends on it, or it is no more than to know.
         ("err = abs(2 - 1)\nif err > 1: print('WARN', err)\nassert 1 + 1", ""),
@@ -351,6 +356,9 @@ _LARGEST = "the largest of nothing is held to a limit"
         ("err = abs(three() - three() * 2)\n    assert (err <= 9).all() and err.any()", None),
         ("err, ours = abs(three() - 3.0), abs(three() - 2.9)\n    assert (ours - err).max() < 0.5", None),
         ("err = abs(three() - 3.0)\n    ours = abs(three() - 2.9)\n    assert (ours - err).max() < 0.5", None),
+        ("err = three() * np.nan\n    assert (err > 1).sum() == 0", _NAN),
+        ("err = three() * np.nan\n    assert not (err > 1).any()", _NAN),
+        ("err = three()\n    assert not (5 < err).any()", None),
         ("differs = np.allclose(three(), 1.0)\n    assert ~differs", "what is asserted cannot be false"),
         ("err = abs(three() - three() * 2)\n    for _ in 'ab': assert (err <= 9).all()", _LOOSE.replace("1", "3")),
         ("x = three()\n    err = abs(x - three() * 2).max().item()\n    assert err < 9", _LOOSE.replace("1", "3")),
