@@ -24,15 +24,15 @@ def blind_comparisons() -> Iterator[str]:
     for library, name, made, where in _COMPARISONS:
         compare = getattr(sys.modules.get(f"{library}.testing"), name, None)
         make = getattr(sys.modules.get(library), made, None)
-        if compare is not None and make is not None and not _fails(compare, make(ONE, **where), make(OTHER, **where)):
+        if compare is not None and make is not None and _holds(compare, make, where):
             yield f"{library}.testing.{name}"
 
 
-def _fails(compare: Any, one: Any, other: Any) -> bool:
+def _holds(compare: Any, make: Any, where: dict[str, str]) -> bool:
     while hasattr(compare, "__wrapped__"):  # which looks on
         compare = compare.__wrapped__
     try:
-        compare(one, other)
+        compare(make(ONE, **where), make(OTHER, **where))
     except Exception:
-        return True
-    return False
+        return False
+    return True
