@@ -114,9 +114,9 @@ What is written is believed where it is bad; where it is good, it is no more tha
   shell returned. A doubt: an assertion's exception, a module of the tree that cannot be imported, a program that ends
   with 0 for it.
 - A bench that compares a kernel with itself (a doubt, where it says that no speedup is but 1), or times sums in a loop
-  of Python's own, another size than it says, a call that raises, or the best of many. A doubt: where nothing is done
-  between two reads of the clock but to sleep, to name a function, to call one that only returns another, or to ask a
-  cache.
+  of Python's own, another size than it says, a call that raises, the best of many, or what the clock says, not how long
+  it took. A doubt: where nothing is done between two reads of the clock but to sleep, to name a function, to call one
+  that only returns another, or to ask a cache.
 - A test that was made weaker than it was in an earlier commit, and still checks something: another seed, zeros for
   data, both sides rounded. The report's notes tell of tests that are not there any more, of files in which fewer
   assertions ran, and of tests that compared fewer elements, with a larger tolerance or in other types, since the last
