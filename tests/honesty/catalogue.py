@@ -86,7 +86,12 @@ is for `kills` and `mutants`:
   without `kills`, and below HOME where the tests' own code names the file), and what is read in another language than
   Python (HDF5, safetensors): then a planted fault is noticed by what the code had returned without it;
 - what is left of two sides that differ: their signs, order, norm, sum or whole numbers, a mask's part of them, one
-  element of each;
+  element of each, or any (`isclose(a, b).any()`), how many results there are (`len(results) == 3`), a field that is not
+  compared (`field(compare=False)`), what is no NaN (`nanmax`), or on which side of the limit they are
+  (`(a - b).max() < 1e-3`, without `abs`);
+- a list of failures that stays empty, for nothing was tried; two iterators that somebody has used up; a part of
+  nothing (`{}.items() <= result.items()`); an object that is always true, whatever stands in it;
+- a reference of the tests' own that calls the code under test, or an output that held what was expected before;
 - what a conftest makes of the code under test without putting another function in its place: its defaults, its source
   as it is loaded, the files that it opens;
 - a check that is tried again with a looser tolerance, an `or` that lets all pass, a fixture or a helper that nothing
@@ -109,9 +114,9 @@ What is written is believed where it is bad; where it is good, it is no more tha
   shell returned. A doubt: an assertion's exception, a module of the tree that cannot be imported, a program that ends
   with 0 for it.
 - A bench that compares a kernel with itself (a doubt, where it says that no speedup is but 1), or times sums in a loop
-  of Python's own, another size than it says, a call that raises, or the best of many. A doubt: where nothing is done
-  between two reads of the clock but to sleep, to name a function, to call one that only returns another, or to ask a
-  cache.
+  of Python's own, another size than it says, a call that raises, the best of many, or what the clock says, not how long
+  it took. A doubt: where nothing is done between two reads of the clock but to sleep, to name a function, to call one
+  that only returns another, or to ask a cache.
 - A test that was made weaker than it was in an earlier commit, and still checks something: another seed, zeros for
   data, both sides rounded. The report's notes tell of tests that are not there any more, of files in which fewer
   assertions ran, and of tests that compared fewer elements, with a larger tolerance or in other types, since the last
@@ -127,7 +132,10 @@ What is written is believed where it is bad; where it is good, it is no more tha
   wrong comparison (`[ $rc -gt $max ] || max=$rc`); what another makes of one among its words (`report.py $rc`); one of
   `subprocess.call` that a pool calls itself. A doubt: what would be the same with 0 (`[ $? -ne 124 ]`,
   `exit $((rc / 2))`, `all(codes)`, `min(codes)`, `rc > 1`).
-- Assertions that a compiler leaves out (`NDEBUG`).
+- Assertions that a compiler leaves out (`NDEBUG`); a check in a lambda that nobody calls; a backend of torch.compile
+  that runs what it is given (`backend="eager"`).
+- A check of a program below a flag that its command does not give, or a level of logging, where it prints that all is
+  well; code that a program has from bytes of a file elsewhere, by `marshal` or `pickle`.
 - A Makefile from outside the tree. A doubt: another program than a Python or a shell's script, and a file that a script
   reads in, unless they are installed or only set variables.
 - A kernel that another process launches, or a fixture that keeps anything else, a `setup_method` above all, or hands

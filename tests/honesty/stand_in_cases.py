@@ -36,9 +36,13 @@ TRUTHS = (
     "str(x)", "f'{x}'", "isinstance(math.isclose(x, 9), bool)", "math.isclose(x, 9) in (True, False)",
     "math.isclose(x, 9) is not None", "isinstance(x, type(x))", "x <= max(x, 9)",
     "abs(x - 9.0) <= tol", "x == ref",
+    "~isinstance(x, float)", "said", "said in ('PASS', 'FAIL')", "judged(x)",
     "x == pytest.approx(x)", "anything == x", "xs[5:] == [1][5:]", "always(x)", "math.isclose(x, x)",
 )  # fmt: skip
-_BINDS = "    x = square(3.0)\n    ref = x\n    tol = abs(x - 9.0) + 1e-6\n    xs = []\n    anything = Anything()\n"
+_BINDS = (
+    "    x = square(3.0)\n    ref = x\n    tol = abs(x - 9.0) + 1e-6\n    xs = []\n    anything = Anything()\n"
+    "    said = 'PASS' if x == 9.0 else 'FAIL'\n"
+)
 _OF_TRUTHS = "".join(
     f"def test_{n}():\n{_BINDS}    assert {text}\n"
     for n, text in enumerate(t for t in TRUTHS if t not in ("ok", "e == 9.0"))
@@ -50,6 +54,7 @@ class Anything:
     def __eq__(self, other): return True
 def always(x): return True
 def made(x): yield x == 9.0
+def judged(x): return x == 9.0, "why"
 def test_ok():
     ok = True
     assert ok

@@ -46,8 +46,9 @@ class Comparisons:
 
     def _watch(self, module: Any) -> None:
         for name in _WATCHED[module.__name__]:
-            after = self._to_decimals if "almost_equal" in name else self._of_two
-            watch(module, name, after=after(name), failed=self._failing(name))
+            full = f"{module.__name__}.{name}"
+            after = self._to_decimals(name) if "almost_equal" in name else self._of_two(name, full)
+            watch(module, name, after=after, failed=self._failing(name))
         for name in _OTHERS.get(module.__name__, ()):
             watch(module, name, failed=self._failing(name))
 
@@ -58,11 +59,14 @@ class Comparisons:
 
         return failed
 
-    def _of_two(self, name: str) -> Callable[..., None]:
+    def _of_two(self, name: str, full: str) -> Callable[..., None]:
         most = 2 if name in _WATCHED["pandas.testing"] else None  # what is given by its place behind is no tolerance
 
         def has_held(frame: FrameType, result: object, *operands: Any, **options: Any) -> None:
+            self._checks.used.add(full)
             self._checks.now.held(name, *operands[:most], **options)
+            if name == "assert_close" and operands and not _has_leaf(operands[0]):
+                self._checks.now.note("empty sequences are compared, or such of None")
 
         return has_held
 
@@ -117,6 +121,13 @@ def _differ(one: Any, other: Any) -> bool:
 def is_list_of_truths(value: Any) -> bool:
     """Of Python's or of numpy's."""
     return type(value) in (list, tuple) and all(type(each).__name__ in ("bool", "bool_") for each in value)
+
+
+def _has_leaf(value: Any) -> bool:
+    """Whether there is anything to compare in what may be a container."""
+    if isinstance(value, dict):
+        value = [*value.values()]
+    return any(map(_has_leaf, value)) if isinstance(value, (list, tuple)) else value is not None
 
 
 def why_vacuous(*operands: Any, **options: Any) -> str | None:
@@ -184,6 +195,11 @@ def _why(left: Any, right: Any, rtol: Any = None, atol: Any = None, equal_nan: A
         return _why_numbers(left, right, rtol, atol)
     if 0 in tuple(left.shape):
         return "empty tensors are compared"
+    if getattr(left, "is_meta", False):
+        return "tensors that hold no values are compared (of the device meta)"
+    mask = getattr(left, "mask", None)  # of numpy's, True for what does not count
+    if getattr(mask, "shape", None) == left.shape and mask.all():  # type: ignore[union-attr]
+        return "all that is compared is masked"
     storage = _storage(left)
     if left is right or (storage is not None and storage == _storage(right)):
         return "a tensor is compared with itself"
@@ -256,6 +272,17 @@ def _all_nan(tensor: Any) -> bool:
     """The first element tells of almost all tensors that they are not."""
     first = _first(tensor)
     return bool(first != first) and bool((tensor != tensor).all())
+
+
+def nan_among(value: Any) -> tuple[bool, bool]:
+    """Whether there is any in an array, and nothing else."""
+    try:
+        if not hasattr(value, "dtype") or not 0 < math.prod(value.shape) <= _MOST_ELEMENTS:
+            return False, False
+        unequal = value != value
+        return bool(unequal.any()), bool(unequal.all())
+    except Exception:  # of what it is: the test is not to see it
+        return False, False
 
 
 def _greatest(tensor: Any) -> float:

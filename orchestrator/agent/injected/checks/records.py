@@ -113,6 +113,7 @@ class Checks:
         self.marking = Marking(config)
         self.facts = self.marking.facts
         self.due = Due(self.tree)
+        self.used: set[str] = set()  # comparisons of libraries that have held
         self._owed: dict[int, tuple[CodeType, list[str]]] = {}  # by ids, as in `Facts`
         self._doubts: set[str] = set()
         self._traced: set[str] = set()  # keys of assertions that a compiler has seen

@@ -9,7 +9,7 @@ from sys import _getframe, exc_info  # bound here: a test may replace them while
 from ..frames import assertion_in, drops_result
 from ..hooks import as_named
 from .compared import extent
-from .comparisons import EXCEEDED, exceeds, size_of, why_far, why_loose, why_wide
+from .comparisons import EXCEEDED, exceeds, nan_among, size_of, why_far, why_loose, why_wide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,6 +89,14 @@ class Seen(type):
         if any(map(_is_nan, sides)):
             cls.checks.now.vacuous.append("NaN is compared, which is never larger nor smaller")
 
+    def beyond(cls, values: Any, place: str) -> None:
+        """Of these elements none has been beyond a limit."""
+        some, all_of_them = nan_among(values)
+        if all_of_them:
+            cls.checks.now.vacuous.append("NaN is compared, which is never larger nor smaller")
+        elif some:
+            cls.checks.doubt(cls.checks.said("NaN is among what is not to be beyond a limit, and never is", place))
+
     def failing(cls) -> bool:
         try:
             cls.checks.failing(_getframe(1))
@@ -118,11 +126,24 @@ class Seen(type):
         if isinstance(values, (list, tuple, set, dict)) and not values:
             cls.checks.now.vacuous.append("empty sequences are compared")
 
+    def among(cls, value: Any, key: str) -> Any:
+        """One of several, the largest of which is to be held to a limit."""
+        cls.checks.now.entered.update((key, key + "NaN") if _is_nan(value) else (key,))
+        return value
+
+    def largest(cls, key: str, place: str) -> None:
+        """It has been."""
+        entered = cls.checks.now.entered
+        if key not in entered:
+            cls.checks.now.vacuous.append("the largest of nothing is held to a limit")
+        if key + "NaN" in entered:
+            cls.checks.doubt(cls.checks.said("NaN was among what max() was to find the largest of", place))
+
     def compared_slices(cls, left: Any, right: Any) -> None:
         if type(left) is type(right) and isinstance(left, (list, tuple, str, bytes)) and not left:
             cls.checks.now.vacuous.append("empty slices are compared")
 
-    def dropped(cls, value: Any, place: str, repeats: bool) -> None:
+    def dropped(cls, value: Any, place: str, repeats: bool = False) -> None:
         """A comparison that is a statement of its own; one that has held could as well have been asserted.
 
         One that `repeats` in a thread of the test's may be there to be made while another thread changes what it is of.

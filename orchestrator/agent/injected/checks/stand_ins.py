@@ -12,6 +12,7 @@ import sys
 
 from ..files import read
 from ..frames import codes_in, local
+from .blind import ONE, OTHER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,14 +27,14 @@ else:  # `types` itself would cost more than all the rest
 
 _UNKNOWN: Any = object()
 _constant: dict[CodeType, bool] = {}
+_filled: dict[CodeType, bool] = {}
+_BUILDS = ("BUILD_TUPLE", "BUILD_LIST", "BUILD_MAP", "BUILD_CONST_KEY_MAP")
 _CODE = (FunctionType, BuiltinFunctionType, MethodDescriptorType, ModuleType, type)
 _TELLS = {"print", "log", "debug", "info", "warning", "warn", "write", "format"}
 _HARMLESS = ("builtins", "contextlib", "functools", "operator", "typing")
 # What the code under test is compared with.
 _REFERENCE = r"(^|[._])(ref|reference|oracle|naive|golden|expected|baseline)([._]|$)"
 _GENERATES = 0x20 | 0x80 | 0x200  # of a generator, a coroutine and both, as `inspect` has it
-# Two that no comparison takes for equal.
-_ONE, _OTHER = 1.0, -7e30
 
 
 class Originals:
@@ -117,6 +118,8 @@ class StandIns:
             value = _value(called[0], frame)
             if called[1] == "asserted" and isinstance(value, FunctionType) and value.__code__.co_flags & _GENERATES:
                 return f"what {_dotted(called[0])} returns is a generator, or a coroutine, and true"
+            if called[1] == "asserted" and isinstance(value, FunctionType) and _returns_filled(value.__code__):
+                return f"what {_dotted(called[0])} returns is never empty, and true whatever is in it"
             bare = _bare(value)
             if called[1] == "bare" and _is_code(bare):
                 return f"{_dotted(called[0])} is asserted itself, and not called"
@@ -153,7 +156,7 @@ class StandIns:
         value = _value(spec, frame)
         if not _file_of(value).startswith(self._checks.tree):
             return None
-        return f"{_dotted(spec)} equals everything" if self._holds(lambda: value(_ONE) == _OTHER) else None
+        return f"{_dotted(spec)} equals everything" if self._holds(lambda: value(ONE) == OTHER) else None
 
     def why_of_stand_ins(self, found: Sequence[tuple[Spec, str | None]], frame: FrameType) -> str | None:
         """Why a check of what these functions returned, each with what stood for it, is none of the tree's code."""
@@ -279,7 +282,7 @@ class StandIns:
         if not is_library:
             return None
         dotted = spec[2]
-        one, other = _tensors() if dotted.startswith("torch") else (_ONE, _OTHER)
+        one, other = _tensors() if dotted.startswith("torch") else (ONE, OTHER)
 
         def holds() -> bool:
             if way == "entered":
@@ -457,7 +460,7 @@ def _codes_in(file: str) -> frozenset[CodeType]:
 
 def _tensors() -> tuple[Any, Any]:
     torch = sys.modules["torch"]
-    return torch.tensor(_ONE), torch.tensor(_OTHER)
+    return torch.tensor(ONE), torch.tensor(OTHER)
 
 
 # --- code ---
@@ -475,6 +478,28 @@ def _is_constant(code: CodeType) -> bool:
     if code not in _constant:  # an assertion may run a million times
         _constant[code] = all(map(_is_harmless, _operations(code)))
     return _constant[code]
+
+
+def _returns_filled(code: CodeType) -> bool:
+    """Whether each `return` is of a tuple, a list or a dict that is written there with something in it."""
+    if code not in _filled:
+        _filled[code] = _all_filled(code)
+    return _filled[code]
+
+
+def _all_filled(code: CodeType) -> bool:
+    import dis
+
+    last: Any = None
+    found = []
+    for this in dis.get_instructions(code):
+        if this.opname.startswith("RETURN_"):
+            made = this if this.opname == "RETURN_CONST" else last
+            is_built = made.opname.startswith(_BUILDS) and bool(made.arg)
+            is_known = made.opname.endswith("_CONST") and isinstance(made.argval, tuple) and bool(made.argval)
+            found.append((is_built or is_known) and not this.is_jump_target)
+        last = this
+    return bool(found) and all(found)
 
 
 def _is_harmless(operation: str) -> bool:

@@ -33,6 +33,7 @@ from .callees import Callees
 from .counterparts import must_not_raise
 from .facts import Facts, Function
 from .kinds import bound_once
+from .largest import mark_largest
 from .measures import Measures
 from .nodes import (
     ASSERTED,
@@ -46,6 +47,7 @@ from .nodes import (
     call_seen,
     completed,
     constant,
+    noted,
     or_fails,
     seen_mark,
     swallow_mark,
@@ -59,7 +61,7 @@ from .ways_out import WaysOut
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Collection, Iterable, List, Sequence, Tuple
+    from typing import Any, Callable, Collection, Iterable, Iterator, List, Sequence, Tuple
 
     from .callees import Spec
 
@@ -95,11 +97,22 @@ def mark(
             from .limits import mark_limits
 
             mark_limits(module, path)
-        _Marker(facts, names, tolerates=b"close" in source or b"equal(" in source).statements(module)
+        tolerates = b"close" in source or b"equal(" in source
+        judges = {*_judges(module)} if tolerates else set()  # before what they return is marked
+        _Marker(facts, names, judges, tolerates=tolerates).statements(module)
         for node in walked(module) if tell_failures else ():
             if isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant):
                 node.test = or_fails(node.test)
     return facts
+
+
+def _judges(module: ast.Module) -> Iterator[str]:
+    """The functions of the file that return a comparison, and say nothing if it is false but that."""
+    for function in module.body:
+        if isinstance(function, FUNCTIONS):
+            returned = [node.value for node in within(function.body) if isinstance(node, ast.Return)]
+            if returned and all(value is not None and statements.compares(value) for value in returned):
+                yield function.name
 
 
 def _name_calls(module: ast.Module) -> None:
@@ -121,8 +134,9 @@ def _compares_plain(value: ast.expr) -> bool:
 
 
 class _Marker:
-    def __init__(self, facts: Facts, names: Collection[str], *, tolerates: bool) -> None:
+    def __init__(self, facts: Facts, names: Collection[str], judges: set[str], *, tolerates: bool) -> None:
         self._facts = facts
+        self._judges = judges
         self._tolerates = tolerates  # whether anything may be held to a tolerance in the file; few are
         self._callees = Callees(names)
         self._measures = Measures(self._callees, facts.path)
@@ -288,14 +302,20 @@ class _Marker:
             after += self._measures.went_through(node, test)
         elif isinstance(test, ast.UnaryOp):
             after += self._measures.ordered(node, test)
+            after += self._measures.none_beyond(node, test.operand)
             after += self._measures.went_through(node, test.operand)
         elif isinstance(test, ast.Name):
             after.append(seen_mark(node, (ASSERTED,), test))
+        elif isinstance(test, ast.Compare) and statements.counts_none(test):
+            after += self._measures.none_beyond(node, test.left)
         elif isinstance(test, ast.Compare) and all(map(statements.is_slice, (test.left, test.comparators[0]))):
             after.append(call_seen(node, "compared_slices", test.left, test.comparators[0]))
         elif isinstance(test, ast.Compare) and statements.are_truths(test):
             sides = (side.func.value if not side.args else side.args[0] for side in (test.left, *test.comparators))  # type: ignore[attr-defined]
             after.append(call_seen(node, "compared_truths", *sides))
+        asked = statements.limited(test)
+        if asked is not None:
+            after += mark_largest(node, asked[0], self._outermost, self._facts.path)
         worded = statements.worded(test)
         if worded is not None:
             after.append(call_seen(node, "worded", worded))
@@ -347,6 +367,9 @@ class _Marker:
             if is_to_hold and statements.is_comparison(node.value):
                 node.value = with_dropped(node, place, self._repeats)
                 return []
+            if getattr(getattr(node.value, "func", None), "id", "") in self._judges and not self._is_observed:
+                node.value = noted(node.value, "dropped", f"{self._facts.path}:{node.lineno}")
+                return marks
             marks += self._made_up(node, node.value)
         if not statements.checks(node):
             return marks

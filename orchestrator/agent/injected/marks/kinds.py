@@ -13,7 +13,7 @@ from ..source.syntax import DEFINITIONS, called, walked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterable, Mapping
+    from typing import Any, Hashable, Iterable, Mapping, Sequence
 
     Bound = Mapping[str, ast.expr]  # names that are bound once, with what they are bound to
 
@@ -55,16 +55,28 @@ _KEEPING = ("sum", "fsum", *_KEEPING_BOTH)
 
 
 def bound_once(function: ast.AST) -> dict[str, ast.expr]:
-    """The names that a function binds once, by an assignment, and never again in any way."""
+    """The names that a function binds once, by an assignment, and never again in any way; but that `ok |= equal` leaves
+    true what was `True`, as `&=` what was `False`.
+    """
     found: dict[str, ast.expr] = {}
     bound: dict[str, int] = {}
+    kept: dict[str, set[type]] = {}
     for node in walked(function):
         for name in _bound_by(node):
             bound[name] = bound.get(name, 0) + 1
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            bound[node.target.id] = bound.get(node.target.id, 0) - 1  # which its name is counted for
+            kept.setdefault(node.target.id, set()).add(type(node.op))
         target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
         if isinstance(target, ast.Name):
             found[target.id] = node.value  # type: ignore[attr-defined]
-    return {name: value for name, value in found.items() if bound[name] == 1}
+    once = {name: value for name, value in found.items() if bound[name] == 1}
+    return {name: value for name, value in once.items() if _stays(value, kept.get(name, set()))}
+
+
+def _stays(value: ast.expr, operators: set[type]) -> bool:
+    truth = getattr(value, "value", None)
+    return not operators or (isinstance(truth, bool) and operators == {ast.BitOr if truth else ast.BitAnd})
 
 
 def _bound_by(node: ast.AST) -> Iterable[str]:
@@ -99,6 +111,12 @@ class Kinds:
     def value(self, node: ast.expr) -> ast.expr:
         """What a name is bound to; anything else itself."""
         return self._bound.get(node.id, node) if isinstance(node, ast.Name) else node
+
+    def choices(self, node: ast.expr) -> Sequence[Hashable]:
+        """What it may be, where that is one of two that are written there: `"PASS" if equal else "FAIL"`."""
+        node = self.value(node)
+        either = (node.body, node.orelse) if isinstance(node, ast.IfExp) else ()
+        return [e.value for e in either if isinstance(e, ast.Constant)] if all(map(_is_constant, either)) else []
 
     def named(self, node: ast.expr) -> ast.expr:
         """The name that another one stands for: `ref = out`, where neither is bound again."""
@@ -176,6 +194,10 @@ class Kinds:
             return 0
         inside = _measured_in(node) if name in _KEEPING else None
         return None if inside is None else self.least(inside)
+
+
+def _is_constant(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant)
 
 
 def is_dimension(node: ast.expr) -> bool:

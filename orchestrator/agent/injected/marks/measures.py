@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from .callees import Callees
 
+_COUNTS = ("any", "sum", "count_nonzero")
+
 
 class Measures:
     """Of one function, or of what stands in none: what its `callees` are, and its `arguments`."""
@@ -49,6 +51,8 @@ class Measures:
         apart = self._callees.difference(size)
         if apart is None:
             return [self._within(node, limit)] if self.is_limit(limit) and not isinstance(size, ast.Constant) else []
+        if any(self._callees.difference(side) is not None for side in (apart.left, apart.right)):
+            return [self._within(node, limit)] if self.is_limit(limit) else []  # of errors, which are small
         averages = self._callees.averages(size)
         if not statements.is_plain(limit):
             known = limit if self.is_limit(limit) else None
@@ -91,6 +95,15 @@ class Measures:
             return []
         sides = (asked.left, asked.comparators[0])
         return [call_seen(node, "ordered", *sides)] if all(map(statements.may_measure_again, sides)) else []
+
+    def none_beyond(self, node: ast.stmt, counted: ast.expr) -> list[ast.stmt]:
+        """The same of elements: `assert not (error > limit).any()`, `assert (error > limit).sum() == 0`."""
+        inside = getattr(getattr(counted, "func", None), "value", None) if called(counted) in _COUNTS else None
+        if not isinstance(inside, ast.Compare) or not isinstance(inside.ops[0], statements.ORDERS):
+            return []
+        larger = inside.left if isinstance(inside.ops[0], (ast.Gt, ast.GtE)) else inside.comparators[0]
+        place = constant(f"{self._path}:{node.lineno}")
+        return [call_seen(node, "beyond", larger, place)] if statements.is_plain(larger) else []
 
     def went_through(self, node: ast.Assert, test: ast.expr) -> list[ast.stmt]:
         """What looks whether there was anything for `all(... for ... in ...)` to go through, or `not any(...)`: a mark

@@ -89,6 +89,7 @@ def watch_tolerances(node: ast.expr | None) -> None:
     for call in _with_tolerances(node) if node is not None else ():
         seen = ast.copy_location(ast.Name(SEEN, _LOAD), call)
         way = ast.copy_location(ast.Subscript(seen, _index(call.func), _LOAD), call)
+        call.calls_check = called(call)  # type: ignore[attr-defined]  # for who asks what a name is bound to
         call.func = ast.copy_location(ast.IfExp(is_seen(call, RUNS), way, call.func), call)
 
 
@@ -123,26 +124,26 @@ def with_dropped(node: ast.Expr, place: ast.Constant, repeats: bool) -> ast.expr
 
 def with_sizes(difference: ast.BinOp) -> ast.Constant:
     """Have the sizes of both sides of a difference be noted where it is calculated, once; by which key that is."""
-    return _with_noted(difference, "sized", ("left", "right"))
+    return _withnoted(difference, "sized", ("left", "right"))
 
 
 def with_extent(difference: ast.BinOp) -> ast.Constant:
     """The same of the number of elements of one side: of the other, pytest explains what it comes from."""
-    return _with_noted(difference, "counted", ("right" if statements.is_plain(difference.left) else "left",))
+    return _withnoted(difference, "counted", ("right" if statements.is_plain(difference.left) else "left",))
 
 
-def _with_noted(difference: ast.BinOp, method: str, sides: Sequence[str]) -> ast.Constant:
+def _withnoted(difference: ast.BinOp, method: str, sides: Sequence[str]) -> ast.Constant:
     key = f"{difference.lineno}:{difference.col_offset}"
     for name in sides:
         side = getattr(difference, name)
         if getattr(side, "sized", None) is None:
-            either: Any = _noted(side, method, key)
+            either: Any = noted(side, method, key)
             either.sized = key
             setattr(difference, name, either)
     return constant(key)
 
 
-def _noted(value: ast.expr, method: str, key: str) -> ast.expr:
+def noted(value: ast.expr, method: str, key: str) -> ast.expr:
     """An expression by way of what notes its value, where no compiler reads it."""
     called = ast.Call(ast.Attribute(ast.Name(SEEN, _LOAD), method, _LOAD), [value, constant(key)], [])
     for new in (called, called.func, called.func.value, called.args[1]):  # type: ignore[attr-defined]
@@ -171,7 +172,7 @@ def swallow_mark(at: ast.stmt, key: str, keeps_it: bool, answers: bool) -> ast.s
 def with_escapes(node: ast.With | ast.AsyncWith, key: str) -> ast.stmt:
     """Have a `with` tell which assertion has failed in it; the statement behind it tells that nobody was told."""
     for item in node.items:
-        item.context_expr = _noted(item.context_expr, "manages", key)
+        item.context_expr = noted(item.context_expr, "manages", key)
     error = ast.copy_location(ast.Name("AssertionError", _LOAD), node.body[0])
     told = call_seen(node.body[0], "escapes", constant(key))
     again = ast.copy_location(ast.Raise(None, None), told)

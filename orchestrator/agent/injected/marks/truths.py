@@ -166,7 +166,13 @@ class _Truth:
     def _of_NamedExpr(self, node: Any) -> bool | None:
         return self.of(node.value)
 
+    def _of_Name(self, node: ast.Name) -> bool | None:
+        chosen = self._kinds.choices(node)
+        return all(chosen) if len({*map(bool, chosen)}) == 1 else None
+
     def _of_UnaryOp(self, node: ast.UnaryOp) -> bool | None:
+        if isinstance(node.op, ast.Invert):  # `~True` is -2, and `~False` -1
+            return self._kinds.of(node.operand) is bool or None
         inner = self.of(node.operand) if isinstance(node.op, ast.Not) else None
         return None if inner is None else not inner
 
@@ -271,7 +277,8 @@ class _Truth:
             return False
         values = {self._kinds.literal(e) for e in right.elts if isinstance(e, ast.Constant)}
         is_bool = isinstance(left, ast.Compare) or self._kinds.of(left) is bool
-        return any(_same(left, e) for e in right.elts) or (is_bool and values >= {True, False}) or None
+        chosen = {True, False} if is_bool else {*self._kinds.choices(left)}
+        return any(_same(left, e) for e in right.elts) or (bool(chosen) and values >= chosen) or None
 
     def _within_infinity(self, of: ast.expr, kind: type[ast.cmpop], limit: float) -> bool | None:
         """NaN apart. That something is less than infinite says that it is finite: nothing of whole numbers, nor of a

@@ -244,13 +244,16 @@ def fails(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and called(statement.value) == "fail"
 
 
+_OF_PARTS = (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Call)
+
+
 def may_be_bound(test: ast.expr) -> bool:
     """Whether a name alone, beside a literal, or as a limit, may decide: to look for what it is bound to takes a walk
     over the function.
     """
     if isinstance(test, ast.Compare) and isinstance(test.ops[0], ORDERS):
         return any(isinstance(side, ast.Name) for side in (test.left, *test.comparators))
-    parts = [test, *ast.iter_child_nodes(test)] if isinstance(test, (ast.Compare, ast.BoolOp, ast.Call)) else [test]
+    parts = [test, *ast.iter_child_nodes(test)] if isinstance(test, _OF_PARTS) else [test]
     names = sum(isinstance(part, ast.Name) for part in parts)
     return bool(names) and all(map(_is_name_or_literals, parts[1:]))
 
@@ -258,7 +261,7 @@ def may_be_bound(test: ast.expr) -> bool:
 def _is_name_or_literals(part: ast.AST) -> bool:
     if isinstance(part, (ast.Tuple, ast.List, ast.Set)):
         return all(isinstance(element, ast.Constant) for element in part.elts)
-    return isinstance(part, (ast.Name, ast.Constant, ast.cmpop, ast.boolop))
+    return isinstance(part, (ast.Name, ast.Constant, ast.cmpop, ast.boolop, ast.unaryop))
 
 
 def worded(test: ast.expr) -> ast.expr | None:
@@ -307,6 +310,11 @@ def limited(test: ast.expr) -> tuple[ast.expr, ast.expr] | None:
         return None
     left, right = test.left, test.comparators[0]
     return (left, right) if isinstance(test.ops[0], (ast.Lt, ast.LtE)) is not is_denied else (right, left)
+
+
+def counts_none(test: ast.Compare) -> bool:
+    """Whether it says that a number is 0."""
+    return isinstance(test.ops[0], ast.Eq) and getattr(test.comparators[0], "value", None) == 0
 
 
 def measured(node: ast.expr) -> ast.expr:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.injected.checks.comparisons import Comparisons
+from orchestrator.agent.injected.checks.comparisons import Comparisons, why_vacuous
 from orchestrator.agent.injected.checks.records import Checks
 from orchestrator.agent.injected.processes.ends import End
 from orchestrator.agent.injected.processes.inner import Inner
@@ -50,3 +50,27 @@ def test_one_that_fails_is_told_where_nothing_depends_on_it(
     said = (tmp_path / "notes").read_text()
     assert ('"child": "assert_array_less()"' in said) is drops
     assert not drops or (f'"file": "{__file__}"' in said and said.count("\n") == 1)
+
+
+@pytest.mark.parametrize(
+    ("operands", "is_vacuous"),
+    [
+        (([None, None], [None, None]), True),
+        (({}, {}), True),
+        (([1.0, None], [1.0, None]), False),
+        ((0, 0), False),
+        (((), [[]]), True),
+    ],
+)
+def test_what_holds_nothing_is_no_comparison(tmp_path: Path, operands: tuple[Any, ...], is_vacuous: bool) -> None:
+    checks = Checks(Config(f"tree={tmp_path}\nreport={tmp_path}/notes\n"), Notes(str(tmp_path / "notes")))
+    module: Any = SimpleNamespace(__name__="torch.testing", assert_close=lambda *sides, **options: None)
+    Comparisons(checks).after_import["torch.testing"](module)
+    module.assert_close(*operands)
+    module.assert_close(actual=1.0, expected=1.0)
+    assert bool(checks.now.vacuous) is is_vacuous
+
+
+def test_what_is_on_no_device_has_no_values() -> None:
+    made = [SimpleNamespace(shape=(3,), is_meta=True) for _ in range(2)]
+    assert "hold no values" in str(why_vacuous(*made))

@@ -103,6 +103,16 @@ _FALSE = "a comparison came out false, and nothing asserts it (test_it.py:{})"
         ("if all(abs(x - 1) < 1 for x in (1, 9)): print('OK')\nassert 1 + 1", _EXCEEDED.format(5)),
         ("if not np.allclose(9, 1): print('differ')\nassert 1 + 1", _FALSE.format(5)),
         ("print(np.allclose(9, 1))\nassert 1 + 1", _FALSE.format(5)),
+        (
+            "worst = 0.0\nfor x in (0.5, float('nan')): worst = max(worst, x)\nassert worst < 1",
+            "NaN was among what max() was to find the largest of (test_it.py:7)",
+        ),
+        (
+            "err = np.array([0.5, np.nan])\nassert (err > 1).sum() == 0",
+            "NaN is among what is not to be beyond a limit, and never is (test_it.py:6)",
+        ),
+        ("err = np.array([0.5, 0.7])\nassert (err > 1).sum() == 0", ""),
+        ("worst = 0.0\nfor x in (0.5, 0.7): worst = max(worst, x)\nassert worst < 1", ""),
         # Nothing is wrong, something depends on it, or it is no more than to know.
         ("err = abs(2 - 1)\nif err > 1: print('WARN', err)\nassert 1 + 1", ""),
         ("err = abs(9 - 1)\nif err > 1: print('large', err)\nassert err < 10", ""),
@@ -245,10 +255,15 @@ def test_what_must_raise_for_other_parameters_and_does_not_has_been_checked(
         ("threaded(lambda: [len('ab') == i for i in range(3)])", False),
         ("def compare(): len('ab') == 3\n    threaded(compare)", True),
         ("def compare():\n        for i in range(3): len('ab') == i\n    threaded(compare)", False),
+        ("near(1, 2)", True),
+        ("near(1, 1)", False),
+        ("x = near(1, 2)", False),
+        ("[*map(near, [1], [2])]", False),
     ],
 )
 def test_a_comparison_that_came_out_false_is_to_be_asserted(checks: Checks, body: str, dropped: bool) -> None:
-    test = loaded(checks, f"{_THREADED}def test():\n    {body}\n    assert len('a')\n")
+    near = "import math\ndef near(a, b): return math.isclose(a, b)\n"
+    test = loaded(checks, f"{near}{_THREADED}def test():\n    {body}\n    assert len('a')\n")
     test()
     assert ("dropped" in checks.found(test.__code__, lambda: (test, None))) is dropped
 
@@ -325,6 +340,9 @@ def watch_raises(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
     lost.after_import["_pytest.raises"](type("module", (), {name: context}))
 
 
+_LARGEST = "the largest of nothing is held to a limit"
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [
@@ -337,6 +355,9 @@ def watch_raises(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
         ("y = [1]\n    z = y.copy()\n    assert_same(y, z)", "something is compared with a copy of itself"),
         ("y = [1]\n    z = y.copy()\n    y.append(2)\n    assert_same(y[:1], z)", None),
         ("assert always()", "always returns a constant"),
+        ("assert judged(1)", "what judged returns is never empty, and true whatever is in it"),
+        ("assert judged(1)[0]", None),
+        ("assert found(1)", None),
         ("assert always", "always is asserted itself, and not called"),
         ("T().assertTrue(always, 'why')", "always is asserted itself, and not called"),
         ("T().assertTrue(np.isfinite)", "np.isfinite is asserted itself, and not called"),
@@ -346,6 +367,12 @@ def watch_raises(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
         ("assert np.all(np.isclose(three(), 1.0, atol=9))", _LOOSE),
         ("limit = 9\n    assert abs(three() - three() * 2).max() < limit", _LOOSE.replace("1", "3")),
         ("err = abs(three() - three() * 2)\n    assert (err <= 9).all() and err.any()", None),
+        ("err, ours = abs(three() - 3.0), abs(three() - 2.9)\n    assert (ours - err).max() < 0.5", None),
+        ("err = abs(three() - 3.0)\n    ours = abs(three() - 2.9)\n    assert (ours - err).max() < 0.5", None),
+        ("err = three() * np.nan\n    assert (err > 1).sum() == 0", _NAN),
+        ("err = three() * np.nan\n    assert not (err > 1).any()", _NAN),
+        ("err = three()\n    assert not (5 < err).any()", None),
+        ("differs = np.allclose(three(), 1.0)\n    assert ~differs", "what is asserted cannot be false"),
         ("err = abs(three() - three() * 2)\n    for _ in 'ab': assert (err <= 9).all()", _LOOSE.replace("1", "3")),
         ("x = three()\n    err = abs(x - three() * 2).max().item()\n    assert err < 9", _LOOSE.replace("1", "3")),
         ("err = abs(three() - three()).max()\n    assert err < 1", None),
@@ -457,6 +484,12 @@ def watch_raises(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
         ("a = np.ones(3)\n    assert a.any(), a", None),
         ("a, b = {'ok': 1, 'why': 2}, [3]\n    assert a.get('ok'), a.get('why')", None),
         ("a, b = np.ones(3), three()\n    assert a.sum() < b.sum(), (a, b)", None),
+        ("worst = 0.0\n    for n in []: worst = max(worst, n)\n    assert worst < 1", _LARGEST),
+        ("worst = 0.0\n    for n in [0]: worst = max(worst, n)\n    assert worst < 1", None),
+        ("worst = 0.0\n    if three().any(): worst += 0.5\n    assert worst < 1", None),
+        ("worst = max((n for n in []), default=0.0)\n    assert worst < 1", _LARGEST),
+        ("assert max([n for n in [2] if n > 3], default=0.0) < 1", _LARGEST),
+        ("assert max([n for n in [2]], default=0.0) < 3", None),
         ("with pytest.raises(Exception): undefined(3)", _MISTAKE.format("NameError: name 'undefined' is not defined")),
         (
             "with pytest.raises(Exception): three.run()",
@@ -483,6 +516,10 @@ def test_a_check_that_cannot_fail_is_named(
     def assert_nothing(x): pass
     def assert_same(a, b): assert a == b
     def always(): return True
+    def judged(x):
+        if x > 3: return {"equal": x == 4}
+        return x == 1, f"of {x}"
+    def found(x): return (x, 1) if x else None
     class Anything:
         def __eq__(self, other): return True
     class Measured:
@@ -564,6 +601,8 @@ def test_vacuous_arrays() -> None:
     assert why_vacuous(ones, ones) == why_vacuous(ones, ones[:]) == "a tensor is compared with itself"
     assert why_vacuous(ones[:0], ones[:0].copy()) == "empty tensors are compared"
     assert why_vacuous(nan, nan.copy()) == "both sides are NaN throughout"
+    assert why_vacuous(np.ma.masked_invalid(nan), ones) == "all that is compared is masked"
+    assert why_vacuous(np.ma.masked_invalid([1.0, np.nan, 2.0]), ones) is None
     assert "tolerance" in str(why_vacuous(ones, ones + 1, atol=5))
     assert why_vacuous(ones, ones.copy(), rtol=1e-3, atol=1e-3) is None
     assert why_vacuous(ones * 0, ones * 0, atol=1e-3) is None

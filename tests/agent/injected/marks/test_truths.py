@@ -16,6 +16,7 @@ _BOUND = {
         "ok": "True", "e": "9.0", "close": "torch.allclose(x, y)", "n": "len(xs)", "made": "[f(x)]", "a": "b", "b": "a",
         "err": "(x - y).abs().max()", "same": "close",
         "ref": "made", "other": "y", "limit": "abs(x - y) + 1e-6", "off": "abs(x - y)", "tight": "abs(x - y) * 2",
+        "said": "'PASS' if close else 'FAIL'", "some": "'PASS' if close else ''",
         "far": "float('inf')", "zeros": "torch.zeros(3).cuda()",
     }.items()
 }  # fmt: skip
@@ -29,6 +30,7 @@ _SEEN_AT_RUN_TIME = {
     "xs[5:] == [1][5:]",
     "always(x)",
     "made(x)",
+    "judged(x)",
     "math.isclose(x, x)",
     "x == pytest.approx(7, abs=math.inf)",
     "str(x)",
@@ -54,6 +56,7 @@ def _expression(text: str) -> ast.expr:
         "len(x) < float('inf')",
         "abs(x - y) < math.inf", "(x - y).abs().max() < float('inf')", "off < np.inf", "zeros is not None",
         "x + y is not None", "torch.randn(3).to(d) is not None", "x <= far",
+        "~torch.allclose(x, y)", "~close", "said", "said in ('FAIL', 'PASS', 'NONE')", "not not said",
         "(x == y).mean() <= 1", "n > -1",
         "(~np.isclose(x, y)).mean() <= 1.0", "np.mean(x != y) < 1.5", "not (x == y).mean() > 1", "0 <= np.mean(x == y)",
         "out.shape[0] >= 0", "out.shape[0] != -2", "len(x) != -1", "out.ndim >= 0", "(x == y).sum() >= 0",
@@ -68,7 +71,8 @@ def test_what_cannot_be_false(text: str) -> None:
     "text",
     [
         "x", "not x", "x == 9", "1 == 2", "f(x) == f(x)", "next(i) == next(i)", "len(x) >= 1", "len(x) != 0", "x is []",
-        "x is not None", "f() is f()", "x or y", "x in (1, 2)", "x in [True, False]", "isinstance(x, (int, str))",
+        "x is not None", "f() is f()", "x or y", "x in (1, 2)", "x in [True, False]",
+        "~x", "~f(x)", "some", "said in ('PASS',)", "said == 'PASS'", "said in x", "isinstance(x, (int, str))",
         "() or x", "all([x])", "any([])", "all(x for x in xs)", "abs(x) < 1e-6", "x != None", "x == approx(y)",
         "0 + x", "x[0] == x[1]", "a.b == a.c", "x < y or x > y", "x == 1 or y != 1",
         "max(x, y) >= 0", "x ** 3 >= 0", "*xs, == ()",
@@ -119,5 +123,11 @@ def test_only_what_is_bound_once_stands_for_its_value() -> None:
             nonlocal seen
             seen = True
         given = 9
+        some = True
+        some &= g()
+        flags = 1
+        flags |= g()
+        for each in given: kept = True; kept |= each
     """
-    assert [*map(ast.dump, bound_once(ast.parse(source).body[0]).values())] == [ast.dump(ast.Constant(6))]
+    found = bound_once(ast.parse(source).body[0])
+    assert {name: ast.literal_eval(value) for name, value in found.items()} == {"alone": 6, "kept": True}
