@@ -82,6 +82,22 @@ def test_quick_tests_are_asked_first(tmp_path: Path, arguments: tuple[str, ...])
     assert tried == ["test_it.py::test_quick"]
 
 
+UNITTEST = """
+import unittest
+from code_of import square
+class Test(unittest.TestCase):
+    def test_square(self): self.assertEqual(square(3.0), 9.0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_unittest_notices_too(tmp_path: Path) -> None:
+    project = made(tmp_path, {"kills": ["code_of:square"]})
+    project.commit({"test_it.py": UNITTEST})
+    assert project.validate("--runbook", "r").stage("unit")["kills"]["killed"] == 1
+
+
 @pytest.mark.slow
 @pytest.mark.process
 def test_workers_of_xdist_are_reached(tmp_path: Path) -> None:

@@ -56,9 +56,10 @@ class Attempt:
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-        excinfo = call.excinfo
+        before = call.excinfo
         result: Any = yield
         report = result.get_result()
+        excinfo = before or call.excinfo  # a unittest's is there behind pytest's own hook
         if self._noticed:
             self._note_held(item, report)
             return
