@@ -137,7 +137,7 @@ class Seen(type):
         if key not in entered:
             cls.checks.now.vacuous.append("the largest of nothing is held to a limit")
         if key + "NaN" in entered:
-            cls.checks.doubt(cls.checks.said("NaN was among what max() was to find the largest of", place))
+            cls.checks.doubt(cls.checks.said("NaN was among what the largest was sought of", place))
 
     def compared_slices(cls, left: Any, right: Any) -> None:
         if type(left) is type(right) and isinstance(left, (list, tuple, str, bytes)) and not left:

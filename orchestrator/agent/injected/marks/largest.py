@@ -1,39 +1,75 @@
-"""Marks at the largest of several numbers that a test holds to a limit: `worst = max(worst, error)` in a loop, or
-`max((error for ...), default=0.0)`. Of nothing it is what it began with, and NaN is passed over.
+"""Marks at the largest of several numbers that a test holds to a limit: `worst = max(worst, error)` in a loop, or `if
+error > worst: worst = error`, or `max((error for ...), default=0.0)`. Of nothing it is what it began with, and NaN is
+passed over.
 """
 
 from __future__ import annotations
 
 import ast
 
+from ..source.statements import ORDERS
 from ..source.syntax import SETS, called, targets_of, walked
 from .nodes import ENTERED, call_seen, is_seen, noted, place_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator
+    from typing import Iterable, Iterator
 
 
 def mark_largest(node: ast.stmt, size: ast.expr, function: ast.AST | None, path: str) -> list[ast.stmt]:
     """Have what `size` is the largest of be looked at where it is calculated, and that behind the assertion `node`."""
-    calls = [*_calls(size, function)] if isinstance(size, (ast.Name, ast.Call)) else []
+    found = [*_largest(size, function)] if isinstance(size, (ast.Name, ast.Call)) else []
     place = f"{path}:{node.lineno}"
     key = f"{ENTERED}{place}:{node.col_offset}"
-    for call in calls:
-        inside = call.args[0]
+    for each in found:
+        if isinstance(each, ast.Compare):
+            each.left, *each.comparators = _noted((each.left, *each.comparators), size, key)
+            continue
+        inside = each.args[0]
         if isinstance(inside, (ast.GeneratorExp, ast.ListComp)):
-            inside.generators[-1].ifs.append(ast.UnaryOp(ast.Not(), is_seen(call, key), **place_of(call)))
+            inside.generators[-1].ifs.append(ast.UnaryOp(ast.Not(), is_seen(each, key), **place_of(each)))
         else:
-            call.args = [a if _is_named(a, size) else noted(a, "among", key) for a in call.args]
-    return [call_seen(node, "largest", ast.Constant(key), ast.Constant(place))] if calls else []
+            each.args = _noted(each.args, size, key)
+    return [call_seen(node, "largest", ast.Constant(key), ast.Constant(place))] if found else []
 
 
-def _calls(size: ast.expr, function: ast.AST | None) -> Iterator[ast.Call]:
-    """Each `max` that it may come from; none if it may come from anything else but what is written there."""
+def _noted(values: Iterable[ast.expr], size: ast.expr, key: str) -> list[ast.expr]:
+    return [value if _is_named(value, size) else noted(value, "among", key) for value in values]
+
+
+def _largest(size: ast.expr, function: ast.AST | None) -> Iterator[ast.Call | ast.Compare]:
+    """Each `max` that it may come from, or comparison by which it is kept; none if it may come from anything else but
+    what is written there.
+    """
     made = [size] if isinstance(size, ast.Call) else _made(size.id, function) if isinstance(size, ast.Name) else []
-    calls = [value for value in made if not isinstance(value, ast.Constant)]
-    if all(_is_largest(call, size) for call in calls):
-        yield from calls  # type: ignore[misc]
+    kept = dict(_kept(size.id, function)) if isinstance(size, ast.Name) and len(made) > 1 else {}
+    found = [kept.get(value, value) for value in made if not _is_number(value)]
+    if all(isinstance(each, ast.Compare) or _is_largest(each, size) for each in found):
+        yield from found  # type: ignore[misc]
+
+
+def _kept(name: str, function: ast.AST | None) -> Iterator[tuple[ast.expr, ast.Compare]]:
+    """What a name is set to because it is larger, with the comparison that says so."""
+    for node in walked(function) if function is not None else []:
+        test = node.test if isinstance(node, ast.If) else None
+        if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+            continue
+        grows = isinstance(test.ops[0], (ast.Gt, ast.GtE))
+        larger, smaller = (test.left, test.comparators[0]) if grows else (test.comparators[0], test.left)
+        if not isinstance(test.ops[0], ORDERS) or not _is_name(smaller, name):
+            continue
+        for inner in node.body:  # type: ignore[attr-defined]
+            if isinstance(inner, ast.Assign) and ast.dump(inner.value) == ast.dump(larger):
+                yield inner.value, test
+
+
+def _is_number(value: ast.AST | None) -> bool:
+    """Whether it is one that is written there: `0.0`, `-1`, `float("-inf")`, `-math.inf`."""
+    if isinstance(value, ast.UnaryOp):
+        return _is_number(value.operand)
+    if isinstance(value, ast.Call):
+        return called(value) == "float" and all(map(_is_number, value.args))
+    return isinstance(value, ast.Constant) or (isinstance(value, ast.Attribute) and value.attr == "inf")
 
 
 def _made(name: str, function: ast.AST | None) -> list[ast.expr]:

@@ -105,7 +105,11 @@ _FALSE = "a comparison came out false, and nothing asserts it (test_it.py:{})"
         ("print(np.allclose(9, 1))\nassert 1 + 1", _FALSE.format(5)),
         (
             "worst = 0.0\nfor x in (0.5, float('nan')): worst = max(worst, x)\nassert worst < 1",
-            "NaN was among what max() was to find the largest of (test_it.py:7)",
+            "NaN was among what the largest was sought of (test_it.py:7)",
+        ),
+        (
+            "worst = 0.0\nfor x in (0.5, float('nan')):\n    if x > worst: worst = x\nassert worst < 1",
+            "NaN was among what the largest was sought of (test_it.py:8)",
         ),
         (
             "err = np.array([0.5, np.nan])\nassert (err > 1).sum() == 0",
@@ -487,6 +491,10 @@ _LARGEST = "the largest of nothing is held to a limit"
         ("worst = 0.0\n    for n in []: worst = max(worst, n)\n    assert worst < 1", _LARGEST),
         ("worst = 0.0\n    for n in [0]: worst = max(worst, n)\n    assert worst < 1", None),
         ("worst = 0.0\n    if three().any(): worst += 0.5\n    assert worst < 1", None),
+        ("worst = -np.inf\n    for n in []:\n        if n > worst: worst = n\n    assert worst < 1", _LARGEST),
+        ("worst = float('-inf')\n    for n in []:\n        if worst < n: worst = n\n    assert worst < 1", _LARGEST),
+        ("worst = -1\n    for n in [0]:\n        if n > worst: worst = n\n    assert worst < 1", None),
+        ("worst = -1\n    for n in []:\n        if n > worst: worst = n + 1\n    assert worst < 1", None),
         ("worst = max((n for n in []), default=0.0)\n    assert worst < 1", _LARGEST),
         ("assert max([n for n in [2] if n > 3], default=0.0) < 1", _LARGEST),
         ("assert max([n for n in [2]], default=0.0) < 3", None),
