@@ -13,6 +13,7 @@ import sys
 from ..files import read
 from ..frames import codes_in, local
 from .blind import ONE, OTHER
+from .bytecode import checks_nothing, is_constant, returns_filled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,11 +27,7 @@ else:  # `types` itself would cost more than all the rest
     BuiltinFunctionType, MethodDescriptorType = type(len), type(str.join)
 
 _UNKNOWN: Any = object()
-_constant: dict[CodeType, bool] = {}
-_filled: dict[CodeType, bool] = {}
-_BUILDS = ("BUILD_TUPLE", "BUILD_LIST", "BUILD_MAP", "BUILD_CONST_KEY_MAP")
 _CODE = (FunctionType, BuiltinFunctionType, MethodDescriptorType, ModuleType, type)
-_TELLS = {"print", "log", "debug", "info", "warning", "warn", "write", "format"}
 _HARMLESS = ("builtins", "contextlib", "functools", "operator", "typing")
 # What the code under test is compared with.
 _REFERENCE = r"(^|[._])(ref|reference|oracle|naive|golden|expected|baseline)([._]|$)"
@@ -118,13 +115,13 @@ class StandIns:
             value = _value(called[0], frame)
             if called[1] == "asserted" and isinstance(value, FunctionType) and value.__code__.co_flags & _GENERATES:
                 return f"what {_dotted(called[0])} returns is a generator, or a coroutine, and true"
-            if called[1] == "asserted" and isinstance(value, FunctionType) and _returns_filled(value.__code__):
+            if called[1] == "asserted" and isinstance(value, FunctionType) and returns_filled(value.__code__):
                 return f"what {_dotted(called[0])} returns is never empty, and true whatever is in it"
             bare = _bare(value)
             if called[1] == "bare" and _is_code(bare):
                 return f"{_dotted(called[0])} is asserted itself, and not called"
             code = _own_code(bare)
-            if code is not None and self._is_of_tests(code.co_filename) and _is_constant(code):
+            if code is not None and self._is_of_tests(code.co_filename) and is_constant(code):
                 return f"{_dotted(called[0])} returns a constant"
         return next(filter(None, (self._equals_anything(spec, frame) for spec in equals)), None) if equals else None
 
@@ -177,7 +174,7 @@ class StandIns:
         value = _value(spec, frame)
         kind = value if isinstance(value, type) else type(value)
         compare = getattr(kind, "__eq__", None) if value is not _UNKNOWN else None
-        is_any = isinstance(compare, FunctionType) and _is_constant(compare.__code__)
+        is_any = isinstance(compare, FunctionType) and is_constant(compare.__code__)
         return f"{_dotted(spec)} equals everything" if is_any else None
 
     # --- stand-ins for the tree's code ---
@@ -273,7 +270,7 @@ class StandIns:
         code = code_behind(called)
         if code is None or not self._is_of_tree(code):
             return None
-        if way != "asserted" and _checks_nothing(code):
+        if way != "asserted" and checks_nothing(code):
             return f"{_dotted(spec)} ({self._shown(code.co_filename)}) checks nothing"
         return self._why_holds(spec, value, way, is_library)
 
@@ -461,53 +458,3 @@ def _codes_in(file: str) -> frozenset[CodeType]:
 def _tensors() -> tuple[Any, Any]:
     torch = sys.modules["torch"]
     return torch.tensor(ONE), torch.tensor(OTHER)
-
-
-# --- code ---
-
-
-def _checks_nothing(code: CodeType) -> bool:
-    """Whether it raises nothing, and calls nothing that might."""
-    names = _operations(code)
-    calls = any(name.startswith("CALL") and not name.startswith("CALL_INTRINSIC") for name in names)
-    return "RAISE_VARARGS" not in names and (not calls or (set(code.co_names) <= _TELLS and bool(code.co_names)))
-
-
-def _is_constant(code: CodeType) -> bool:
-    """Whether it calculates nothing: what it returns is the same each time."""
-    if code not in _constant:  # an assertion may run a million times
-        _constant[code] = all(map(_is_harmless, _operations(code)))
-    return _constant[code]
-
-
-def _returns_filled(code: CodeType) -> bool:
-    """Whether each `return` is of a tuple, a list or a dict that is written there with something in it."""
-    if code not in _filled:
-        _filled[code] = _all_filled(code)
-    return _filled[code]
-
-
-def _all_filled(code: CodeType) -> bool:
-    import dis
-
-    last: Any = None
-    found = []
-    for this in dis.get_instructions(code):
-        if this.opname.startswith("RETURN_"):
-            made = this if this.opname == "RETURN_CONST" else last
-            is_built = made.opname.startswith(_BUILDS) and bool(made.arg)
-            is_known = made.opname.endswith("_CONST") and isinstance(made.argval, tuple) and bool(made.argval)
-            found.append((is_built or is_known) and not this.is_jump_target)
-        last = this
-    return bool(found) and all(found)
-
-
-def _is_harmless(operation: str) -> bool:
-    harmless = ("RESUME", "LOAD_CONST", "RETURN_", "NOP", "CACHE", "COPY_FREE_VARS", "MAKE_CELL", "LOAD_SMALL_INT")
-    return operation.startswith(harmless)
-
-
-def _operations(code: CodeType) -> set[str]:
-    import dis
-
-    return {instruction.opname for instruction in dis.get_instructions(code)}
