@@ -35,6 +35,7 @@ from orchestrator.agent.evidence.provided import Provided
 from orchestrator.agent.host.inherited import inherited
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.run import prepare
+from orchestrator.agent.run.bytecode import Bytecode
 from orchestrator.agent.run.command import FD_VARIABLE
 from orchestrator.agent.run.injection import Injection
 from orchestrator.agent.run.supervise import GATHER_S
@@ -118,9 +119,9 @@ class Stand:
         """What a Python with these arguments takes, bare and guarded; `again` after others of the same run."""
         found = inspect({"python": sys.executable, "kind": "system"}, ())
         interpreter = found.without_editables_of(Provided.by_tree(self.places.tree).names)
-        injection = Injection(self.places, interpreter)
-        injection.renew()
         cache = self.places.cache("bench")
+        injection = Injection(self.places, interpreter, Bytecode(interpreter, self.places, cache))
+        injection.renew()
         env = {**inherited(), **stage_variables({}, self.places, [interpreter.bin], self._tmp, cache)}
         env["OMP_NUM_THREADS"] = "1"  # threads that wait for each other count as CPU time, and differ from run to run
         origins = Origins(self.places, interpreter, scan(self.places.tree), cache).of(env, self.places.tree)

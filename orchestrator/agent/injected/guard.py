@@ -15,6 +15,7 @@ from .checks.records import Checks
 from .hooks import missed, replace, watch
 from .imports.finder import Finder
 from .imports.provenance import Imports
+from .imports.uncompiled import Uncompiled
 from .kernels.cuda import CudaWork
 from .kernels.launches import Launches
 from .processes.ancestors import Origin
@@ -44,6 +45,7 @@ class Guard:
         self.origin = Origin(self.notes)
         known_test.extend(filter(None, [self.origin.test]))
         self._imports = Imports(config, self.notes)
+        self._uncompiled = Uncompiled(config)
         self._around = test_around()  # of a process that a test has started
         self._tests: list[str] = []  # that run in this process, each inside the one before
         self._any_test = False
@@ -146,6 +148,7 @@ class Guard:
     def note_all(self) -> None:
         """Write down what is known so far: the process, or its session, ends."""
         self._imports.look_at_all()
+        self._uncompiled.tell()
         self._note_work()
         for make in (_compiled, _arguments, _empty_runs):
             self._tell_of(make)

@@ -1,36 +1,113 @@
-"""Compiles what the agent brings into stages: once, since a stage keeps no bytecode and each of its processes would."""
+"""Compiles what the Pythons of stages import: once, since a stage keeps no bytecode and each of its processes would.
+
+What the agent brings is compiled as a run begins. What is installed usually is where it lies; for an environment that
+came without (installers that do not compile, images that forbid it), what a stage had to compile is kept for those
+after it, in the run's cache: never beside the sources, which are not the agent's.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
 import marshal
+import os
+import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import CodeType
-from typing import Any, Mapping
+from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from orchestrator.agent.env.interpreter import Interpreter
+from orchestrator.agent.host import machine
+from orchestrator.agent.layout import Layout
+from orchestrator.verdict import execution
+from orchestrator.verdict.outcomes import Malformed
 
 FORM = f"{sys.implementation.cache_tag} {importlib.util.MAGIC_NUMBER.hex()}"
 """In which this Python keeps what it has compiled."""
+VARIABLE = "PYTHONPYCACHEPREFIX"
+"""A Python that has it looks for bytecode there, and nowhere else."""
 
+_FOLDER, _REPORT = "bytecode", "bytecode.wanted"
 _TIMEOUT_S = 120
+_JOB_BYTES = 256 << 20
+_LEAST_OF_A_JOB = 50
+# What it imports itself is where it always is.
+_COMPILE = "import compileall, sys; sys.pycache_prefix = sys.argv.pop(1) or None; compileall.main()"
 _BY_TIME = bytes(4)  # PEP 552: it is of the source that has this time and size
 
 
-def keep(interpreter: Interpreter, folder: Path, own: Mapping[Path, str]) -> None:
-    """Compile all modules in `folder` for `interpreter`; the files in `own` are copies of these modules of the agent's,
-    which it has compiled already. Where this fails, the Pythons that import them do it themselves."""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        if interpreter.bytecode != FORM:
-            compile_all = [interpreter.python, "-I", "-S", "-m", "compileall", "-q", str(folder)]
-            subprocess.run(compile_all, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_S)
+class Bytecode:
+    """Of the stages on one ground, with `interpreter`, in the folder `cache` of what they compile."""
+
+    def __init__(self, interpreter: Interpreter, places: Layout, cache: Path) -> None:
+        self._interpreter, self._places = interpreter, places
+        self.folder, self.report = cache / _FOLDER, cache / _REPORT
+
+    def keep_injected(self, own: Mapping[Path, str]) -> None:
+        """Compile what the agent brings, for Pythons with and without the variable. The files in `own` are copies of
+        these modules of the agent's, which it has compiled already. What fails, the Pythons that import it do.
+        """
+        shutil.rmtree(self._of(self._places.run_dir.parent), ignore_errors=True)  # of earlier runs
+        injected = list(self._places.injected.rglob("*.py"))
+        if self._interpreter.bytecode != FORM:
+            self._compile(injected, None)
+            if self.folder.is_dir():
+                self._compile(injected, self.folder)
             return
-        for path in folder.rglob("*.py"):
-            with contextlib.suppress(SyntaxError, ValueError):  # what a stage has left there, in a run that goes on
-                _write(path, _code(own[path]) if path in own else _compiled(path))
+        for path in injected:
+            with contextlib.suppress(SyntaxError, ValueError, OSError):  # what a stage left, in a run that goes on
+                code = _code(own[path]) if path in own else _compiled(path)
+                place = Path(importlib.util.cache_from_source(str(path)))
+                _write(path, code, place)
+                if self.folder.is_dir():
+                    _write(path, code, self._of(path).with_name(place.name))
+
+    def variables(self) -> Mapping[str, str]:
+        """For a stage, once there is something."""
+        return {VARIABLE: str(self.folder)} if self.folder.is_dir() else {}
+
+    def forget(self) -> None:
+        """Keep nothing of the tree, nor of what a stage installs: the next finds others there, at the same paths."""
+        for changing in (self._places.tree, self._places.venv):
+            shutil.rmtree(self._of(changing), ignore_errors=True)
+
+    def take_told(self) -> None:
+        """Compile what the processes of a stage have told that they had to."""
+        files = {Path(file) for file in self._told()}
+        self._compile(sorted(filter(self._stays, files)), self.folder)
+
+    def _told(self) -> Iterator[str]:
+        with contextlib.suppress(OSError):
+            with self.report.open("rb") as f, contextlib.suppress(Malformed):
+                for files in (line.get("files") for line in execution.lines(f)):
+                    yield from filter(os.path.isabs, map(str, files if isinstance(files, list) else ()))
+            self.report.unlink()
+
+    def _stays(self, file: Path) -> bool:
+        """Whether other stages find the same there: not what a stage has made, or the commit holds."""
+        homes = [self._places.injected, *(Path(each.prefix) for each in self._interpreter.layers)]
+        return self._places.workdir not in file.parents or any(home in file.parents for home in homes)
+
+    def _of(self, path: Path) -> Path:
+        """Where a Python that has the variable looks for the bytecode of what lies at `path`."""
+        return self.folder.joinpath(*path.parts[1:])
+
+    def _compile(self, files: Sequence[Path], folder: Optional[Path]) -> None:
+        """Have the environment's Python compile them, into `folder` if that is given."""
+        into = str(folder) if folder else ""
+        command = [self._interpreter.python, "-I", "-S", "-B", "-c", _COMPILE, into, "-qq", "-i", "-"]
+        jobs = min(machine.jobs(_JOB_BYTES), -(-len(files) // _LEAST_OF_A_JOB))
+
+        def compile_part(part: Sequence[Path]) -> None:
+            listed = os.fsencode("".join(f"{file}\n" for file in part))
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                subprocess.run(command, input=listed, capture_output=True, timeout=_TIMEOUT_S)
+
+        with ThreadPoolExecutor(max(jobs, 1)) as pool:
+            list(pool.map(compile_part, (files[number::jobs] for number in range(jobs))))
 
 
 def _code(module: str) -> CodeType:
@@ -45,13 +122,12 @@ def _compiled(path: Path) -> CodeType:
     return code
 
 
-def _write(path: Path, code: CodeType) -> None:
-    """As Python does beside the source; who loads it names the source as the code's file, wherever it was compiled."""
+def _write(path: Path, code: CodeType, place: Path) -> None:
+    """As Python does; who loads it names the source as the code's file, wherever it was compiled."""
     status = path.stat()
     numbers = (int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF)
     head = importlib.util.MAGIC_NUMBER + _BY_TIME + b"".join(number.to_bytes(4, "little") for number in numbers)
-    place = Path(importlib.util.cache_from_source(str(path)))
-    place.parent.mkdir(exist_ok=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
     part = place.with_suffix(".part")  # half a file, of a full disk, ends who imports it
     try:
         part.write_bytes(head + marshal.dumps(code))

@@ -12,6 +12,7 @@ from orchestrator.agent.evidence.shell import recorder
 from orchestrator.agent.host.inherited import inherited
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.run import prepare
+from orchestrator.agent.run.bytecode import Bytecode
 from orchestrator.agent.run.secret_values import Secrets
 from orchestrator.agent.run.supervise import Command
 from orchestrator.agent.run.variables import stage_variables
@@ -31,6 +32,7 @@ class Commands:
     venv: ThinVenv
     secrets: Secrets
     cache: Path
+    bytecode: Bytecode
 
     def of(self, stage: Stage, tmp: Path) -> Command:
         """The command of `stage`, with `tmp` as its TMPDIR."""
@@ -44,7 +46,7 @@ class Commands:
         planned = {name: self._fill(value, places) for name, value in stage["env"].items()}
         planned.update(self.secrets.of(stage["name"]))
         bins = [str(self.venv.bin), *self.interpreter.bins]
-        env = stage_variables(planned, places, bins, tmp, self.cache)
+        env = stage_variables({**self.bytecode.variables(), **planned}, places, bins, tmp, self.cache)
         if not stage["pytest"]:  # what a test runs in a shell is the test's to judge
             argv, env = recorder.recorded(argv, env, places, cwd, folder / recorder.REPORT)
         return Command(

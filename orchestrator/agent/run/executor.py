@@ -91,6 +91,7 @@ class Executor:
                     self._places, self._artifacts, self._journal, self._secrets, ground, stage, command, record
                 )
                 findings.note(existed)
+                ground.bytecode.take_told()
                 self._run_sabotage(stage, tmp, record)
             except CannotStart as e:
                 record["blocked"] = str(e)

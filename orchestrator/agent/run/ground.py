@@ -12,6 +12,7 @@ from orchestrator.agent.evidence.provenance import Origins
 from orchestrator.agent.evidence.unread_variables import Variables
 from orchestrator.agent.evidence.workspace import Workspace
 from orchestrator.agent.layout import Layout, cache_key
+from orchestrator.agent.run.bytecode import Bytecode
 from orchestrator.agent.run.command import Commands
 from orchestrator.agent.run.injection import Injection
 from orchestrator.agent.run.secret_values import Secrets
@@ -37,10 +38,13 @@ class Ground:
         self.installed = Installed(interpreter, fingerprint)
         self.workspace = Workspace(plan, places, manifest)
         self.pointers = Pointers(places.tree, places.pristine(plan["tree"]), manifest)
-        self.injection = Injection(places, interpreter)
         cache = places.cache(cache_key(plan["tree"], fingerprint))
+        self.bytecode = Bytecode(interpreter, places, cache)
+        self.injection = Injection(places, interpreter, self.bytecode)
         self.origins = Origins(places, interpreter, manifest, cache, tree.without_files(plan["submodules"]))
-        self.commands = Commands(plan["commit"], places, interpreter, self.injection.venv, secrets, cache)
+        self.commands = Commands(
+            plan["commit"], places, interpreter, self.injection.venv, secrets, cache, self.bytecode
+        )
         self.variables = Variables(places.pristine(plan["tree"]), manifest, _installed(interpreter))
         self.strays: List[str] = []
 

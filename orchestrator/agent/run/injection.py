@@ -19,7 +19,7 @@ from orchestrator.agent.env.thin_venv import ThinVenv
 from orchestrator.agent.evidence.shell import recorder
 from orchestrator.agent.injected.stage import FILE, config_text
 from orchestrator.agent.layout import Layout
-from orchestrator.agent.run import bytecode
+from orchestrator.agent.run.bytecode import Bytecode
 from orchestrator.shared.pythons import NAME
 from orchestrator.verdict import execution
 from orchestrator.verdict.case import SESSIONS
@@ -45,8 +45,8 @@ guard.run_displaced_sitecustomize(os.path.dirname(os.path.abspath(__file__)))
 class Injection:
     """The injected package of one run, and the thin environment that each of its stages begins with."""
 
-    def __init__(self, places: Layout, interpreter: Interpreter) -> None:
-        self._places, self._interpreter = places, interpreter
+    def __init__(self, places: Layout, interpreter: Interpreter, bytecode: Bytecode) -> None:
+        self._places, self._interpreter, self.bytecode = places, interpreter, bytecode
         self._start = _START.format(path=str(places.injected), package=PACKAGE)
         self.venv = ThinVenv(places.venv, interpreter)
         package = places.injected / PACKAGE
@@ -55,7 +55,7 @@ class Injection:
         own = {**_copied(injected, package / _INSTALLED), **_copied(offered, places.injected)}
         recorder.install(places.injected)
         (places.injected / "sitecustomize.py").write_text(_SITECUSTOMIZE.format(package=PACKAGE))
-        bytecode.keep(interpreter, places.injected, own)
+        bytecode.keep_injected(own)
         self._marked = places.injected / _MARKED
 
     def forget(self) -> None:
@@ -65,6 +65,7 @@ class Injection:
     def renew(self) -> None:
         """Make the thin environment anew, without what the stage before has installed into it."""
         self.venv.make([self._start])
+        self.bytecode.forget()
 
     @property
     def has_layer(self) -> bool:
@@ -97,6 +98,8 @@ class Injection:
             "start": self._start,
             "python": NAME,
             "marked": str(self._marked),
+            "bytecode": str(self.bytecode.folder),
+            "uncompiled": str(self.bytecode.report),
         }
         (self._places.injected / FILE).write_text(
             config_text({**own, **more}), encoding="utf-8", errors="surrogateescape"

@@ -22,6 +22,7 @@ from typing import Any, Callable, Dict, Iterator, List, Literal, Mapping, Option
 
 from orchestrator.agent.evidence.provenance import Origins
 from orchestrator.agent.layout import Layout, Scratch
+from orchestrator.agent.run.bytecode import VARIABLE
 from orchestrator.agent.run.command import EVENTS, Commands, seen_by
 from orchestrator.agent.run.golden_files import GoldenFiles, written
 from orchestrator.agent.run.injection import Injection
@@ -42,7 +43,6 @@ _MAX_BYTES = 16 << 20
 _KEPT_LOG_BYTES = 64 << 10
 _DURATIONS, _NOTICED = "durations.json", "noticed.json"
 _LINKS = "links"
-_BYTECODE = "PYTHONPYCACHEPREFIX"
 _GIT = ".git"
 
 Outcome = Literal["killed", "survived", "not called", "no proof"]
@@ -272,10 +272,10 @@ class Sabotage:
             "durations": str(durations),
             **({"noticed": str(noticed)} if wrong.noticed else {}),
         }
-        env = seen_by(command)
+        env, kept = seen_by(command), str(self._commands.bytecode.folder)
         self._injection.tell(stage["name"], {**self._origins.of(env, command.cwd).config, **own, **wrong.told})
-        if _BYTECODE in env:  # two sources of one size and second would be one to it
-            env[_BYTECODE] = str(tmp / "bytecode")
+        if env.get(VARIABLE, kept) != kept:  # two sources of one size and second would be one to it
+            env[VARIABLE] = str(tmp / "bytecode")
         with self._golden.absent(env, scratch.folder / _LINKS, faulty=bool(wrong.name)) as variables:
             return self._supervisor.run(
                 dataclasses.replace(command, env={**env, **variables}, log_bytes=_KEPT_LOG_BYTES),

@@ -41,7 +41,8 @@ def test_who_is_made_late_is_made_for_all_that_it_watches(
     make: Callable[[Any], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("orchestrator.agent.injected.hooks.replace", lambda *_: None)  # of this process's own loaders
-    config = Config(config_text({"tree": str(tmp_path), "report": str(tmp_path / "report"), "sessions": ""}))
+    blank = dict.fromkeys(("sessions", "bytecode", "uncompiled"), "")
+    config = Config(config_text({"tree": str(tmp_path), "report": str(tmp_path / "report"), **blank}))
     made = make(guard.Guard(config))
     assert made.after_import.keys() == {name for name, each in guard._LATE.items() if each is make}
 

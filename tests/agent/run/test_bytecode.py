@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib.util
+import json
 import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -13,19 +14,32 @@ import pytest
 
 from orchestrator.agent.env.interpreter import Interpreter, inspect
 from orchestrator.agent.injected.marks import truths
+from orchestrator.agent.layout import Layout
 from orchestrator.agent.run import bytecode
+from orchestrator.agent.run.bytecode import Bytecode
+from tests.support.agent_pod import Pod, make_environment, said
 
 
-def _interpreter(python: str, form: str) -> Interpreter:
-    return Interpreter(python, "system", None, "3.9", "/usr", python, False, "lib", (), frozenset(), bytecode=form)
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The directory of a run."""
+    return tmp_path / "workdir" / "runs" / "one"
 
 
-def _copies(folder: Path) -> dict[Path, str]:
-    """A copy of a module of the agent's, and in `folder` a module that is none."""
-    copy = folder / "nsa_pod_injected" / "truths.py"
-    copy.parent.mkdir()
+def _bytecode(run: Path, python: str = "/no/python", form: str = bytecode.FORM) -> Bytecode:
+    """Of a run's stages, whose environment has a `python` that compiles to the `form`."""
+    interpreter = Interpreter(python, "system", None, "3.9", "/usr", python, False, "lib", (), frozenset(), form)
+    places = Layout(run)
+    return Bytecode(interpreter, places, places.cache("key"))
+
+
+def _copies(run: Path) -> dict[Path, str]:
+    """A copy of a module of the agent's among what it brings, and beside it a module that is none."""
+    injected = Layout(run).injected
+    copy = injected / "nsa_pod_injected" / "truths.py"
+    copy.parent.mkdir(parents=True)
     copy.write_bytes(Path(truths.__file__).read_bytes())
-    (folder / "sitecustomize.py").write_text("here = __file__\n")
+    (injected / "sitecustomize.py").write_text("here = __file__\n")
     return {copy: truths.__name__}
 
 
@@ -35,53 +49,153 @@ def _loaded(path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return SourceFileLoader(path.stem, str(path)).get_code(path.stem)
 
 
-def test_the_agent_compiles_for_the_python_that_it_runs_under(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copies = _copies(tmp_path)
-    bytecode.keep(_interpreter("/no/python", bytecode.FORM), tmp_path, copies)  # no process: a unit test starts none
-    for path in (*copies, tmp_path / "sitecustomize.py"):
+def test_the_agent_compiles_for_the_python_that_it_runs_under(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = _copies(run)
+    _bytecode(run).keep_injected(copies)  # no process: a unit test starts none
+    for path in (*copies, Layout(run).injected / "sitecustomize.py"):
         assert _loaded(path, monkeypatch).co_filename == str(path)
 
 
-def test_what_is_written_later_is_compiled_anew(tmp_path: Path) -> None:
-    copies = _copies(tmp_path)
-    bytecode.keep(_interpreter("/no/python", bytecode.FORM), tmp_path, copies)
+def test_what_is_written_later_is_compiled_anew(run: Path) -> None:
+    copies = _copies(run)
+    _bytecode(run).keep_injected(copies)
     (copy,) = copies
     copy.write_text("changed = True\n")
     assert "changed" in SourceFileLoader("truths", str(copy)).get_code("truths").co_names
 
 
-def test_no_half_of_a_file_is_left_by_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_half_of_a_file_is_left_by_a_full_disk(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, data: bytes) -> int:
         with path.open("wb") as file:
             file.write(data[:10])
         raise OSError(errno.ENOSPC, "no space")
 
-    copies = _copies(tmp_path)
+    copies = _copies(run)
     monkeypatch.setattr(Path, "write_bytes", full)
-    bytecode.keep(_interpreter("/no/python", bytecode.FORM), tmp_path, copies)
-    assert not [path for path in tmp_path.rglob("*") if path.suffix in (".pyc", ".part")]
+    _bytecode(run).keep_injected(copies)
+    assert not [path for path in run.rglob("*") if path.suffix in (".pyc", ".part")]
 
 
-def test_code_that_is_none_is_left_to_those_who_import_it(tmp_path: Path) -> None:
-    (tmp_path / "broken.py").write_text("def (\n")
-    (tmp_path / "whole.py").write_text("x = 1\n")
-    bytecode.keep(_interpreter("/no/python", bytecode.FORM), tmp_path, {})
-    assert [path.name.partition(".")[0] for path in tmp_path.rglob("*.pyc")] == ["whole"]
-
-
-@pytest.mark.process
-def test_what_cannot_be_compiled_is_left_to_the_stages(tmp_path: Path) -> None:
-    bytecode.keep(_interpreter("/no/python", "another"), tmp_path, _copies(tmp_path))
-    assert not list(tmp_path.rglob("*.pyc"))
+def test_code_that_is_none_is_left_to_those_who_import_it(run: Path) -> None:
+    Layout(run).injected.mkdir(parents=True)
+    (Layout(run).injected / "broken.py").write_text("def (\n")
+    (Layout(run).injected / "whole.py").write_text("x = 1\n")
+    _bytecode(run).keep_injected({})
+    assert [path.name.partition(".")[0] for path in run.rglob("*.pyc")] == ["whole"]
 
 
 @pytest.mark.process
-def test_a_python_of_another_form_compiles_for_itself(tmp_path: Path) -> None:
-    copies = _copies(tmp_path)
-    bytecode.keep(_interpreter(sys.executable, "another"), tmp_path, copies)
+def test_what_cannot_be_compiled_is_left_to_the_stages(run: Path) -> None:
+    _bytecode(run, form="another").keep_injected(_copies(run))
+    assert not list(run.rglob("*.pyc"))
+
+
+@pytest.mark.process
+def test_a_python_of_another_form_compiles_for_itself(run: Path) -> None:
+    copies = _copies(run)
+    _bytecode(run, sys.executable, "another").keep_injected(copies)
     assert all(Path(importlib.util.cache_from_source(str(path))).exists() for path in copies)
 
 
 @pytest.mark.process
 def test_a_python_says_in_which_form_it_compiles() -> None:
     assert inspect({"python": sys.executable, "kind": "system"}, []).bytecode == bytecode.FORM
+
+
+def _tell(kept: Bytecode, *files: Path) -> None:
+    """As a process of a stage does."""
+    kept.folder.parent.mkdir(parents=True, exist_ok=True)
+    with kept.report.open("a") as report:
+        report.write(json.dumps({"files": [str(file) for file in files]}) + "\n")
+
+
+def _module(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "made.py").write_text("x = 1\n")
+    return folder / "made.py"
+
+
+def _kept(kept: Bytecode) -> list[str]:
+    """The folders of the modules whose bytecode is kept, as a Python names them."""
+    return sorted(f"/{path.parent.relative_to(kept.folder)}" for path in kept.folder.rglob("*.pyc"))
+
+
+@pytest.mark.process
+def test_what_processes_had_to_compile_is_kept_for_the_next(run: Path, tmp_path: Path) -> None:
+    kept = _bytecode(run, sys.executable)
+    installed = _module(tmp_path / "site-packages")
+    _tell(kept, installed, tmp_path / "gone.py")
+    _tell(kept, installed)
+    assert kept.variables() == {}
+    kept.take_told()
+    assert kept.variables() == {bytecode.VARIABLE: str(kept.folder)}
+    assert _kept(kept) == [str(installed.parent)]
+    assert not kept.report.exists()
+    assert [path.name for path in installed.parent.iterdir()] == ["made.py"]  # nothing is written beside it
+
+
+@pytest.mark.process
+def test_nothing_of_the_run_is_kept_but_what_the_agent_brings(run: Path) -> None:
+    places, kept = Layout(run), _bytecode(run, sys.executable)
+    own = [places.tree, places.venv / "lib", places.tmp(1), places.artifacts, places.cache("key") / "inductor"]
+    _tell(kept, *map(_module, own), _module(places.injected))
+    kept.take_told()
+    assert _kept(kept) == [str(places.injected)]
+
+
+def test_a_stage_finds_no_bytecode_of_what_the_one_before_it_had_in_its_tree(run: Path, tmp_path: Path) -> None:
+    kept = _bytecode(run)
+    for place in (Layout(run).tree, Layout(run).venv / "lib", tmp_path):
+        _module(kept.folder.joinpath(*place.parts[1:])).rename(kept.folder.joinpath(*place.parts[1:]) / "made.pyc")
+    kept.forget()
+    assert _kept(kept) == [str(tmp_path)]
+
+
+def test_a_run_begins_with_no_bytecode_of_earlier_runs_trees(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = _bytecode(run)
+    _module(kept.folder.joinpath(*run.with_name("earlier").parts[1:])).with_suffix(".pyc").write_bytes(b"")
+    (copy,) = copies = _copies(run)
+    kept.keep_injected(copies)
+    assert set(_kept(kept)) == {str(copy.parent), str(Layout(run).injected)}
+    monkeypatch.setattr(sys, "pycache_prefix", str(kept.folder))
+    assert _loaded(copy, monkeypatch).co_filename == str(copy)
+
+
+@pytest.mark.parametrize("lines", ["not JSON\n", '{"files": 7}\n', '{"files": [7, "relative.py"]}\n', "[]\n"])
+def test_a_report_that_no_process_was_to_write_is_not_believed(run: Path, lines: str) -> None:
+    kept = _bytecode(run)
+    kept.folder.parent.mkdir(parents=True)
+    kept.report.write_text(lines)
+    kept.take_told()
+    assert kept.variables() == {}
+
+
+MANY = 1100
+USES_ALL = f"""
+import importlib, os, sys
+
+for number in range({MANY}):
+    module = importlib.import_module(f"many.m{{number}}")
+import ours
+
+compiled = [name for name in ("many.m7", "json", "nsa_pod_injected", "ours") if name in sys.modules]
+print(*(f"{{name}} {{os.path.exists(sys.modules[name].__spec__.cached)}}" for name in compiled))
+"""
+
+
+@pytest.mark.process
+def test_stages_in_an_environment_without_bytecode_compile_it_once(pod: Pod, tmp_path: Path) -> None:
+    python = make_environment(tmp_path / "own")["python"]
+    (site,) = (tmp_path / "own").glob("lib/python*/site-packages")
+    (site / "many").mkdir()
+    for number in range(MANY):
+        (site / "many" / f"m{number}.py").write_text("x = 1\n")
+    pod.environment = {"kind": "system", "python": python, "packages": {}}
+    stages = [said(name, ["python", "uses.py"]) for name in ("first", "second")]
+    files = {"uses.py": "import json\n" + USES_ALL, "ours.py": "y = 1\n"}
+    run = pod.run(files, *stages)
+    assert run.text("stages/first/stdout").split()[:2] == ["many.m7", "False"]
+    assert run.text("stages/second/stdout") == "many.m7 True json True nsa_pod_injected True ours False\n"
+    again = pod.run(files, stages[0])  # of the same tree, and in its own
+    assert again.text("stages/first/stdout") == run.text("stages/second/stdout")
+    assert not list(site.rglob("many/__pycache__"))

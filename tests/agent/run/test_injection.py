@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.agent.env.interpreter import inspect
 from orchestrator.agent.layout import Layout
+from orchestrator.agent.run.bytecode import Bytecode
 from orchestrator.agent.run.injection import Injection
 from orchestrator.verdict import execution
 from tests.support.agent_pod import Pod, pytest_stage
@@ -32,7 +33,8 @@ def test_hypothesis_tries_nothing_of_the_agents_code(tmp_path: Path) -> None:
     (places.tree / "own.py").write_text("NUMBER = 7654321\n")
     (places.tree / "test_it.py").write_text(HYPOTHESIS_TRIES)
     places.stage("s").mkdir(parents=True)
-    injection = Injection(places, inspect({"python": sys.executable, "kind": "system"}, ()))
+    interpreter = inspect({"python": sys.executable, "kind": "system"}, ())
+    injection = Injection(places, interpreter, Bytecode(interpreter, places, places.cache("key")))
     injection.renew()
     injection.tell("s", {"tree": str(places.tree)})
     session = [injection.venv.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]

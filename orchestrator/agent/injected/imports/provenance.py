@@ -19,7 +19,7 @@ _MOST_PENDING = 8
 _MOST_INSIDE = 500
 _STANDARD_LIBRARY = tuple(os.path.dirname(file) + os.sep for file in (os.__file__, os.path.realpath(os.__file__)))
 # Past what a class may make of `__dict__`: modules that load all they have when somebody looks.
-_own_dict: Callable[[object], dict[str, Any]] = vars(type(sys))["__dict__"].__get__
+own_dict: Callable[[object], dict[str, Any]] = vars(type(sys))["__dict__"].__get__
 
 
 class Imports:
@@ -38,7 +38,7 @@ class Imports:
         self._tree = config.one("tree") + os.sep
         self._names = frozenset(config.all("name"))
         self._given = tuple(path + os.sep for path in config.all("home"))
-        self._home = (*self._given, *(path + os.sep for path in _own_folders()))
+        self._home = (*self._given, *(path + os.sep for path in own_folders()))
         self._is_stranger = os.path.realpath(sys.prefix) not in config.all("prefix")
         self._base = "".join(config.all("base"))
         self._began_with = frozenset(sys.modules if self._is_stranger else ())
@@ -86,13 +86,13 @@ class Imports:
         """Look at what a module of the tree, or the `program`, holds that came past the finders: functions, and modules
         that are known by no name, of files that were read and executed (`spec_from_file_location`, `exec`).
         """
-        own = (_own_dict(module) if issubclass(type(module), type(sys)) else None) or {}
+        own = (own_dict(module) if issubclass(type(module), type(sys)) else None) or {}
         file = program or own.get("__file__")
         if not isinstance(file, str) or not self._is_of_tree(os.path.normpath(os.path.join(self._folder, file))):
             return
         files: set[str | None] = set()
         for value in list(own.values()):
-            if type(value) is type(_own_folders) and value.__code__.co_filename == file:  # as most are
+            if type(value) is type(own_folders) and value.__code__.co_filename == file:  # as most are
                 continue
             inside = list(vars(value).values()) if type(value) is type else ()
             if type(value) is dict and len(value) <= _MOST_INSIDE:  # as what `runpy` returns
@@ -119,7 +119,7 @@ class Imports:
     def _look_at(self, key: str, module: object) -> None:
         if key in self._seen or not issubclass(type(module), type(sys)):
             return
-        own = _own_dict(module)
+        own = own_dict(module)
         file = own.get("__file__") if own else None
         if file is None and type(module) is type(sys) and own and own.get("__spec__") is None:
             self._look_at_made(key)
@@ -219,7 +219,7 @@ class Imports:
         its program began, as an installer's hooks are.
         """
         for name, module in list(sys.modules.items()):
-            own = (_own_dict(module) if issubclass(type(module), type(sys)) else None) or {}
+            own = (own_dict(module) if issubclass(type(module), type(sys)) else None) or {}
             file = str(own.get("__file__"))
             is_package = name not in self._began_with and any(site in file for site in _SITES)
             if is_package and not file.startswith((*self._given, self._tree)):
@@ -255,9 +255,9 @@ def _are_same(program: str, other: str) -> bool:
 def _came_from(value: object) -> str | None:
     """The file of a function's code, or of a module."""
     kind = type(value)
-    if kind is type(_own_folders):
+    if kind is type(own_folders):
         return value.__code__.co_filename  # type: ignore[attr-defined, no-any-return]
-    file = _own_dict(value).get("__file__") if kind is type(sys) else None
+    file = own_dict(value).get("__file__") if kind is type(sys) else None
     return file if isinstance(file, str) else None
 
 
@@ -267,7 +267,7 @@ def _is_tests(module: str) -> bool:
     return name == "conftest" or name.startswith("test_") or name.endswith("_test")
 
 
-def _own_folders() -> Iterator[str]:
+def own_folders() -> Iterator[str]:
     """Where the interpreter has what is its own and what is installed for it."""
     for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}:
         for inner in ("lib", "lib64", "bin"):
