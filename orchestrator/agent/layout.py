@@ -67,6 +67,11 @@ class Layout:
         return self._of_commit / "builds"
 
     @property
+    def bytecode(self) -> Path:
+        """What stages had to compile of the environment, for those after them."""
+        return self._of_commit / "bytecode"
+
+    @property
     def _of_commit(self) -> Path:
         return self.run_dir / BESIDE / self.beside if self.beside else self.run_dir
 

@@ -120,7 +120,7 @@ class Stand:
         found = inspect({"python": sys.executable, "kind": "system"}, ())
         interpreter = found.without_editables_of(Provided.by_tree(self.places.tree).names)
         cache = self.places.cache("bench")
-        injection = Injection(self.places, interpreter, Bytecode(interpreter, self.places, cache))
+        injection = Injection(self.places, interpreter, Bytecode(interpreter, self.places))
         injection.renew()
         env = {**inherited(), **stage_variables({}, self.places, [interpreter.bin], self._tmp, cache)}
         env["OMP_NUM_THREADS"] = "1"  # threads that wait for each other count as CPU time, and differ from run to run

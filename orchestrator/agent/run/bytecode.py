@@ -2,7 +2,7 @@
 
 What the agent brings is compiled as a run begins. What is installed usually is where it lies; for an environment that
 came without (installers that do not compile, images that forbid it), what a stage had to compile is kept for those
-after it, in the run's cache: never beside the sources, which are not the agent's.
+after it, in the run's directory: never beside the sources, which are not the agent's.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 from orchestrator.agent.env.interpreter import Interpreter
 from orchestrator.agent.host import machine
 from orchestrator.agent.layout import Layout
+from orchestrator.shared.files import Identity, snapshot
 from orchestrator.verdict import execution
 from orchestrator.verdict.outcomes import Malformed
 
@@ -30,7 +31,6 @@ FORM = f"{sys.implementation.cache_tag} {importlib.util.MAGIC_NUMBER.hex()}"
 VARIABLE = "PYTHONPYCACHEPREFIX"
 """A Python that has it looks for bytecode there, and nowhere else."""
 
-_FOLDER, _REPORT = "bytecode", "bytecode.wanted"
 _TIMEOUT_S = 120
 _JOB_BYTES = 256 << 20
 _LEAST_OF_A_JOB = 50
@@ -40,44 +40,51 @@ _BY_TIME = bytes(4)  # PEP 552: it is of the source that has this time and size
 
 
 class Bytecode:
-    """Of the stages on one ground, with `interpreter`, in the folder `cache` of what they compile."""
+    """Of the stages on one ground, with `interpreter`."""
 
-    def __init__(self, interpreter: Interpreter, places: Layout, cache: Path) -> None:
+    def __init__(self, interpreter: Interpreter, places: Layout) -> None:
         self._interpreter, self._places = interpreter, places
-        self.folder, self.report = cache / _FOLDER, cache / _REPORT
+        self.folder = places.bytecode
+        self.report = self.folder.with_suffix(".wanted")
+        self._written: Mapping[str, Identity] = {}
+        self.remove()  # of a run that is gone on with
 
     def keep_injected(self, own: Mapping[Path, str]) -> None:
-        """Compile what the agent brings, for Pythons with and without the variable. The files in `own` are copies of
-        these modules of the agent's, which it has compiled already. What fails, the Pythons that import it do.
+        """Compile what the agent brings. The files in `own` are copies of these modules of the agent's, which it has
+        compiled already. What fails, the Pythons that import it do themselves.
         """
-        shutil.rmtree(self._of(self._places.run_dir.parent), ignore_errors=True)  # of earlier runs
         injected = list(self._places.injected.rglob("*.py"))
         if self._interpreter.bytecode != FORM:
             self._compile(injected, None)
-            if self.folder.is_dir():
-                self._compile(injected, self.folder)
             return
         for path in injected:
             with contextlib.suppress(SyntaxError, ValueError, OSError):  # what a stage left, in a run that goes on
-                code = _code(own[path]) if path in own else _compiled(path)
-                place = Path(importlib.util.cache_from_source(str(path)))
-                _write(path, code, place)
-                if self.folder.is_dir():
-                    _write(path, code, self._of(path).with_name(place.name))
+                _write(path, _code(own[path]) if path in own else _compiled(path))
 
     def variables(self) -> Mapping[str, str]:
         """For a stage, once there is something."""
-        return {VARIABLE: str(self.folder)} if self.folder.is_dir() else {}
+        return {VARIABLE: str(self.folder)} if self._written else {}
 
-    def forget(self) -> None:
-        """Keep nothing of the tree, nor of what a stage installs: the next finds others there, at the same paths."""
-        for changing in (self._places.tree, self._places.venv):
-            shutil.rmtree(self._of(changing), ignore_errors=True)
+    def renew(self) -> None:
+        """Take out what is not the agent's: a stage may have written there what its modules are to do."""
+        found = snapshot(self.folder)
+        for name in (name for name, file in found.items() if self._written.get(name) != file):
+            (self.folder / name).unlink()
 
     def take_told(self) -> None:
         """Compile what the processes of a stage have told that they had to."""
-        files = {Path(file) for file in self._told()}
-        self._compile(sorted(filter(self._stays, files)), self.folder)
+        files = sorted(filter(self._stays, set(map(Path, self._told()))))
+        if files:
+            self.renew()
+            self._compile(files, self.folder)
+            self._written = snapshot(self.folder)
+
+    def remove(self) -> None:
+        """Leave nothing: what is installed may be others by the next run."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            self.report.unlink()
+        self._written = {}
 
     def _told(self) -> Iterator[str]:
         with contextlib.suppress(OSError):
@@ -90,10 +97,6 @@ class Bytecode:
         """Whether other stages find the same there: not what a stage has made, or the commit holds."""
         homes = [self._places.injected, *(Path(each.prefix) for each in self._interpreter.layers)]
         return self._places.workdir not in file.parents or any(home in file.parents for home in homes)
-
-    def _of(self, path: Path) -> Path:
-        """Where a Python that has the variable looks for the bytecode of what lies at `path`."""
-        return self.folder.joinpath(*path.parts[1:])
 
     def _compile(self, files: Sequence[Path], folder: Optional[Path]) -> None:
         """Have the environment's Python compile them, into `folder` if that is given."""
@@ -122,12 +125,13 @@ def _compiled(path: Path) -> CodeType:
     return code
 
 
-def _write(path: Path, code: CodeType, place: Path) -> None:
-    """As Python does; who loads it names the source as the code's file, wherever it was compiled."""
+def _write(path: Path, code: CodeType) -> None:
+    """As Python does beside the source; who loads it names the source as the code's file, wherever it was compiled."""
     status = path.stat()
     numbers = (int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF)
     head = importlib.util.MAGIC_NUMBER + _BY_TIME + b"".join(number.to_bytes(4, "little") for number in numbers)
-    place.parent.mkdir(parents=True, exist_ok=True)
+    place = Path(importlib.util.cache_from_source(str(path)))
+    place.parent.mkdir(exist_ok=True)
     part = place.with_suffix(".part")  # half a file, of a full disk, ends who imports it
     try:
         part.write_bytes(head + marshal.dumps(code))

@@ -102,6 +102,7 @@ class Executor:
     def finish(self) -> None:
         """After the last stage; Failure for a change of the environment that no stage could be charged with."""
         for ground in self._grounds.values():
+            ground.bytecode.remove()
             if ground.installed.is_same() and not ground.installed.is_same_in_all():
                 raise Failure("the environment's installed files are not those that the run began with")
 

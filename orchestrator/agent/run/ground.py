@@ -39,7 +39,7 @@ class Ground:
         self.workspace = Workspace(plan, places, manifest)
         self.pointers = Pointers(places.tree, places.pristine(plan["tree"]), manifest)
         cache = places.cache(cache_key(plan["tree"], fingerprint))
-        self.bytecode = Bytecode(interpreter, places, cache)
+        self.bytecode = Bytecode(interpreter, places)
         self.injection = Injection(places, interpreter, self.bytecode)
         self.origins = Origins(places, interpreter, manifest, cache, tree.without_files(plan["submodules"]))
         self.commands = Commands(

@@ -65,7 +65,7 @@ class Injection:
     def renew(self) -> None:
         """Make the thin environment anew, without what the stage before has installed into it."""
         self.venv.make([self._start])
-        self.bytecode.forget()
+        self.bytecode.renew()
 
     @property
     def has_layer(self) -> bool:

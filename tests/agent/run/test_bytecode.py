@@ -29,8 +29,7 @@ def run(tmp_path: Path) -> Path:
 def _bytecode(run: Path, python: str = "/no/python", form: str = bytecode.FORM) -> Bytecode:
     """Of a run's stages, whose environment has a `python` that compiles to the `form`."""
     interpreter = Interpreter(python, "system", None, "3.9", "/usr", python, False, "lib", (), frozenset(), form)
-    places = Layout(run)
-    return Bytecode(interpreter, places, places.cache("key"))
+    return Bytecode(interpreter, Layout(run))
 
 
 def _copies(run: Path) -> dict[Path, str]:
@@ -104,7 +103,7 @@ def test_a_python_says_in_which_form_it_compiles() -> None:
 
 def _tell(kept: Bytecode, *files: Path) -> None:
     """As a process of a stage does."""
-    kept.folder.parent.mkdir(parents=True, exist_ok=True)
+    kept.report.parent.mkdir(parents=True, exist_ok=True)
     with kept.report.open("a") as report:
         report.write(json.dumps({"files": [str(file) for file in files]}) + "\n")
 
@@ -143,28 +142,40 @@ def test_nothing_of_the_run_is_kept_but_what_the_agent_brings(run: Path) -> None
     assert _kept(kept) == [str(places.injected)]
 
 
-def test_a_stage_finds_no_bytecode_of_what_the_one_before_it_had_in_its_tree(run: Path, tmp_path: Path) -> None:
-    kept = _bytecode(run)
-    for place in (Layout(run).tree, Layout(run).venv / "lib", tmp_path):
-        _module(kept.folder.joinpath(*place.parts[1:])).rename(kept.folder.joinpath(*place.parts[1:]) / "made.pyc")
-    kept.forget()
-    assert _kept(kept) == [str(tmp_path)]
+@pytest.mark.process
+def test_what_a_stage_wrote_itself_is_taken_out(run: Path, tmp_path: Path) -> None:
+    """Its own modules' bytecode, which may be stale by the next, and what it put in the place of the agent's."""
+    kept = _bytecode(run, sys.executable)
+    installed = [_module(tmp_path / name) for name in ("one", "two", "three")]
+    _tell(kept, *installed)
+    kept.take_told()
+    one, three, two = sorted(kept.folder.rglob("*.pyc"))
+    one.write_bytes(two.read_bytes())
+    two.rename(two.with_name("m.pyc"))
+    _module(kept.folder.joinpath(*Layout(run).tree.parts[1:]))
+    kept.renew()
+    assert [path for path in kept.folder.rglob("*") if path.is_file()] == [three]
+    _tell(kept, *installed)
+    kept.take_told()
+    assert sorted(kept.folder.rglob("*.pyc")) == [one, three, two]
 
 
-def test_a_run_begins_with_no_bytecode_of_earlier_runs_trees(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = _bytecode(run)
-    _module(kept.folder.joinpath(*run.with_name("earlier").parts[1:])).with_suffix(".pyc").write_bytes(b"")
-    (copy,) = copies = _copies(run)
-    kept.keep_injected(copies)
-    assert set(_kept(kept)) == {str(copy.parent), str(Layout(run).injected)}
-    monkeypatch.setattr(sys, "pycache_prefix", str(kept.folder))
-    assert _loaded(copy, monkeypatch).co_filename == str(copy)
+@pytest.mark.process
+def test_nothing_is_left_for_other_runs(run: Path, tmp_path: Path) -> None:
+    kept = _bytecode(run, sys.executable)
+    _tell(kept, _module(tmp_path / "one"))
+    kept.take_told()
+    _tell(kept, tmp_path / "one" / "made.py")
+    again = _bytecode(run, sys.executable)  # of the same run, gone on with
+    again.renew()
+    assert again.variables() == {}
+    assert not kept.folder.exists() and not kept.report.exists()
 
 
 @pytest.mark.parametrize("lines", ["not JSON\n", '{"files": 7}\n', '{"files": [7, "relative.py"]}\n', "[]\n"])
 def test_a_report_that_no_process_was_to_write_is_not_believed(run: Path, lines: str) -> None:
     kept = _bytecode(run)
-    kept.folder.parent.mkdir(parents=True)
+    kept.report.parent.mkdir(parents=True)
     kept.report.write_text(lines)
     kept.take_told()
     assert kept.variables() == {}
@@ -196,6 +207,5 @@ def test_stages_in_an_environment_without_bytecode_compile_it_once(pod: Pod, tmp
     run = pod.run(files, *stages)
     assert run.text("stages/first/stdout").split()[:2] == ["many.m7", "False"]
     assert run.text("stages/second/stdout") == "many.m7 True json True nsa_pod_injected True ours False\n"
-    again = pod.run(files, stages[0])  # of the same tree, and in its own
-    assert again.text("stages/first/stdout") == run.text("stages/second/stdout")
+    assert not (run.path / "bytecode").exists()
     assert not list(site.rglob("many/__pycache__"))

@@ -34,7 +34,7 @@ def test_hypothesis_tries_nothing_of_the_agents_code(tmp_path: Path) -> None:
     (places.tree / "test_it.py").write_text(HYPOTHESIS_TRIES)
     places.stage("s").mkdir(parents=True)
     interpreter = inspect({"python": sys.executable, "kind": "system"}, ())
-    injection = Injection(places, interpreter, Bytecode(interpreter, places, places.cache("key")))
+    injection = Injection(places, interpreter, Bytecode(interpreter, places))
     injection.renew()
     injection.tell("s", {"tree": str(places.tree)})
     session = [injection.venv.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
