@@ -123,6 +123,7 @@ class Evidence(TypedDict):
     tree: TreeState
     stray_before: List[str]
     environment_ok: bool
+    environment_changed: List[str]  # files that others, or the stage, have changed, if that is known
     journal_ok: bool
     gpu: Optional[GpuUse]
     guarded: Optional[bool]  # whether the guard was loaded; None for a stage that is no Python
@@ -159,8 +160,9 @@ class StageRecord(Evidence):
 
 # Evidence that the journals of earlier versions do not have.
 _SINCE = (
-    *("gpu", "used_cuda", "executed", "elsewhere", "escaped", "unseen_sessions", "lost_exit_codes"),
-    *("unseen_exit_codes", "idle_programs", "inert_programs", "older", "equal_to_committed", "borrowed", "sabotage"),
+    *("environment_changed", "gpu", "used_cuda", "executed", "elsewhere", "escaped", "unseen_sessions"),
+    *("lost_exit_codes", "unseen_exit_codes", "idle_programs", "inert_programs", "older", "equal_to_committed"),
+    *("borrowed", "sabotage"),
 )
 LATER[TreeState] = frozenset({"rewritten", "set_back"})
 
@@ -177,6 +179,7 @@ def blank(stray_before: Sequence[str]) -> StageRecord:
         "tree": {"ok": True, "changed": [], "strays": [], "rewritten": [], "set_back": []},
         "stray_before": list(stray_before),
         "environment_ok": True,
+        "environment_changed": [],
         "journal_ok": True,
         "gpu": None,
         "guarded": None,

@@ -34,7 +34,8 @@ def doubts(case: Case) -> Iterator[Optional[str]]:
     if record["stray_before"]:
         yield f"an earlier stage left files in the tree that are not the commit's: {listing(record['stray_before'])}"
     if not record["environment_ok"]:
-        yield "the environment's installed files are not those that were recorded"
+        which = f": {listing(record['environment_changed'])}" if record["environment_changed"] else ""
+        yield f"the environment's installed files are not those that were recorded{which}"
     if not record["journal_ok"]:
         yield "the agent's journal was changed by something else than the agent"
     for wrong in record["unseen_sessions"]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
 import os
 import subprocess
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import AbstractSet, Any, Iterable, Iterator, Mapping, Optional
@@ -99,6 +101,11 @@ class Interpreter:
             return folders(Path(self.root)) if self.root else system_folders(self.sites, self.editables)
         return itertools.chain(replace(self.below, editables=self.editables).folders(), folders(Path(self.prefix)))
 
+    def name_of(self, file: str) -> str:
+        """Its path among what is installed, or the whole one."""
+        site = next((site for site in self.sites if file.startswith(site + os.sep)), None)
+        return os.path.relpath(file, site) if site else file
+
     def without_editables_of(self, names: AbstractSet[str]) -> Interpreter:
         """Without the editable installations of packages called so: a stage that takes those from there is `invalid`,
         and people go on editing their own checkout while its commit is validated.
@@ -116,6 +123,7 @@ class Installed:
     def __init__(self, interpreter: Interpreter, recorded: str) -> None:
         self._interpreter = interpreter
         self._recorded = recorded
+        self._began = time.time_ns()
         self._watch: Optional[FileWatch] = None
         self._is_same = True
 
@@ -136,6 +144,18 @@ class Installed:
             return False
         self._recorded = found or self._recorded  # what took long to tell is told once
         return found is not None
+
+    def changed(self) -> list[str]:
+        """For people: the files that were written, put there or given another name since the run began, below
+        site-packages; where there are none, the folders from which something was removed.
+        """
+        folders, files = [], []
+        for folder in self._interpreter.folders():
+            with contextlib.suppress(OSError):
+                folders += [folder] if os.lstat(folder).st_ctime_ns > self._began else []
+                entries = [e for e in os.scandir(folder) if not e.is_dir(follow_symlinks=False)]
+                files += [e.path for e in entries if e.stat(follow_symlinks=False).st_ctime_ns > self._began]
+        return sorted(map(self._interpreter.name_of, files or folders))
 
 
 def inspect(environment: Mapping[str, Any], modules: Iterable[str]) -> Interpreter:

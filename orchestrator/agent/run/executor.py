@@ -31,6 +31,7 @@ from orchestrator.shared.failure import Failure
 from orchestrator.shared.journal import Journal
 from orchestrator.shared.plan import Plan, Stage, artifacts_of, commits_of, with_sabotage
 from orchestrator.shared.stage_record import StageRecord, blank
+from orchestrator.shared.text import listing
 from orchestrator.verdict import routes, rules
 from orchestrator.verdict.case import Run
 from orchestrator.verdict.status import Status
@@ -104,7 +105,8 @@ class Executor:
         for ground in self._grounds.values():
             ground.bytecode.remove()
             if ground.installed.is_same() and not ground.installed.is_same_in_all():
-                raise Failure("the environment's installed files are not those that the run began with")
+                which = listing(ground.installed.changed())
+                raise Failure(f"the environment's installed files are not those that the run began with: {which}")
 
     def _ground(self, stage: Stage) -> Ground:
         return self._grounds[stage.get("beside", "")]

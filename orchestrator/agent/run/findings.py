@@ -78,6 +78,8 @@ class Findings:
         ]
         self._note_tree()
         record["environment_ok"] = ground.installed.is_same()
+        if not record["environment_ok"]:
+            record["environment_changed"] = ground.installed.changed()[:MOST_NAMED]
         record["journal_ok"] = self.journal.intact()
 
     @property
