@@ -233,7 +233,14 @@ def _why(left: Any, right: Any, rtol: Any = None, atol: Any = None, equal_nan: A
     kind = str(getattr(left, "dtype", ""))
     if not any(name in kind for name in ("float", "complex", "int")):
         return None
+    if "float16" in kind and _is_beyond(left) and _is_beyond(right):
+        return "both sides are beyond what their type can hold"
     return _why_nan(left, right, equal_nan) or _why_loose(left, right, rtol, atol)
+
+
+def _is_beyond(tensor: Any) -> bool:
+    """Whether all numbers are infinite, and none of them negative, as those of a mask are."""
+    return bool(_first(tensor) == _INFINITE) and bool((tensor == _INFINITE).all())
 
 
 def _why_nan(left: Any, right: Any, equal_nan: Any) -> str | None:

@@ -637,6 +637,10 @@ def test_vacuous_arrays() -> None:
     assert why_vacuous(ones, ones) == why_vacuous(ones, ones[:]) == "a tensor is compared with itself"
     assert why_vacuous(ones[:0], ones[:0].copy()) == "empty tensors are compared"
     assert why_vacuous(nan, nan.copy()) == "both sides are NaN throughout"
+    half = np.full(3, np.inf, dtype=np.float16)
+    assert why_vacuous(half, half.copy()) == "both sides are beyond what their type can hold"
+    assert why_vacuous(-half, -half.copy()) is None
+    assert why_vacuous(half.astype(float), half.astype(float)) is None
     assert why_vacuous(np.ma.masked_invalid(nan), ones) == "all that is compared is masked"
     assert why_vacuous(np.ma.masked_invalid([1.0, np.nan, 2.0]), ones) is None
     assert "tolerance" in str(why_vacuous(ones, ones + 1, atol=5))
