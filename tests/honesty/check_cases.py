@@ -334,6 +334,11 @@ HONEST = [
                 "    class Outcome:\n        def __len__(self): return 2\n    assert Outcome()\n",
                 files={"answers_looked_at/helper.py": _ANSWERING}, tests={"checked": True}),
           "what helpers return that only compare is asserted; another does more than that"),
+    truth(tests("checks_in_lambdas", "passed", "",
+                "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        seen = []\n"
+                "        self.addCleanup(lambda: self.assertEqual(seen, [1]))\n        seen.append(1)\n",
+                tests={"checked": True}),
+          "a unittest's only check is a lambda, which is called when it has ended"),
     truth(tests("compared_in_a_bench", "passed", "",
                 "def test_a():\n    a, b = [1], [2]\n    for _ in range(3): a == b\ndef test_b(): assert len('a')\n"),
           "a bench does nothing but compare two things that differ"),

@@ -99,7 +99,7 @@ def mark(
 
             mark_limits(module, path)
         tolerates = b"close" in source or b"equal(" in source
-        _Marker(facts, names, module, tolerates=tolerates).statements(module)
+        _Marker(facts, names, module, tolerates=tolerates, lambdas=b"lambda" in source).statements(module)
         for node in walked(module) if tell_failures else ():
             if isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant):
                 node.test = or_fails(node.test)
@@ -125,10 +125,13 @@ def _compares_plain(value: ast.expr) -> bool:
 
 
 class _Marker:
-    def __init__(self, facts: Facts, names: Collection[str], module: ast.Module, *, tolerates: bool) -> None:
+    def __init__(
+        self, facts: Facts, names: Collection[str], module: ast.Module, *, tolerates: bool, lambdas: bool
+    ) -> None:
         self._facts = facts
         self._defined = {node.name for node in module.body if isinstance(node, FUNCTIONS)}
         self._tolerates = tolerates  # whether anything may be held to a tolerance in the file; few are
+        self._lambdas = lambdas  # whether there are any
         self._callees = Callees(names)
         self._measures = Measures(self._callees, facts.path)
         self._ways_out = WaysOut(self._callees)
@@ -333,9 +336,17 @@ class _Marker:
         return [call_seen(node, "made_up", named.value, self._place(node), constant(named.attr))]
 
     def _beside_plain(self, node: Any) -> Marks:
+        self._mark_lambdas(node)
         after = self._beside_call(node)
         self._watch_told(node)
         return [], after
+
+    def _mark_lambdas(self, node: ast.stmt) -> None:
+        """Have the checks tell that they ran that lambdas hold: nothing is wrong where nobody calls them."""
+        for function in walked(node) if self._lambdas and self._function is not None else ():
+            if isinstance(function, ast.Lambda) and statements.is_check(called(function.body)):
+                self._function.holds = True  # type: ignore[union-attr]
+                function.body = noted(function.body, "ran", self._function.key)  # type: ignore[union-attr]
 
     def _beside_call(self, node: Any) -> list[ast.stmt]:
         marks: list[ast.stmt] = []

@@ -280,6 +280,15 @@ def test_a_comparison_that_came_out_false_is_to_be_asserted(checks: Checks, body
     assert ("dropped" in checks.found(test.__code__, lambda: (test, None))) is dropped
 
 
+@pytest.mark.parametrize(("call", "ran"), [("later()", 1), ("pass", 0), ("call(lambda: assert_none(None))", 1)])
+def test_a_check_in_a_lambda_is_one_where_it_is_called(checks: Checks, call: str, ran: int) -> None:
+    source = "def assert_none(x):\n    if x is not None: raise ValueError\ndef call(f): f()\n"
+    test = loaded(checks, f"{source}def test():\n    later = lambda: assert_none(None)\n    {call}\n")
+    test()
+    assert checks.facts[_FILE].holds(test.__code__.co_firstlineno)
+    assert checks.found(test.__code__, lambda: (test, None))["ran"] == ran
+
+
 def test_a_bench_of_a_comparison_need_not_assert_it(checks: Checks) -> None:
     test = loaded(checks, "def test():\n    a, b = 'a', 'b'\n    for _ in range(3): a == b\n")
     test()
