@@ -90,7 +90,8 @@ is for `kills` and `mutants`:
   compared (`field(compare=False)`), what is no NaN (`nanmax`), or on which side of the limit they are
   (`(a - b).max() < 1e-3`, without `abs`);
 - a list of failures that stays empty, for nothing was tried; two iterators that somebody has used up; a part of
-  nothing (`{}.items() <= result.items()`); an object that is always true, whatever stands in it;
+  nothing (`{}.items() <= result.items()`); an object that a method has made, and that is always true; a number that is
+  -1 where nothing was found (`assert text.find("ok")`);
 - a reference of the tests' own that calls the code under test, or an output that held what was expected before;
 - what a conftest makes of the code under test without putting another function in its place: its defaults, its source
   as it is loaded, the files that it opens;

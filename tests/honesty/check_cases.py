@@ -33,6 +33,17 @@ def test_a(monkeypatch):
     t = threading.Thread(target=raises); t.start(); t.join()
     assert len(seen) == 1
 """
+_ANSWERING = """\
+import math
+SEEN = []
+def same(a, b):
+    if a is None: return False
+    return math.isclose(a, b)
+def kept(a, b):
+    SEEN.append((a, b))
+    return a == b
+"""
+_ANSWERS = "import helper, pytest\nfrom helper import kept, same\ndef test_a():\n"
 _CASES = """
 import sys
 match sys.platform:
@@ -317,6 +328,20 @@ HONEST = [
                 "def test_magnitude(): assert math.isclose(impl(2.0), abs(2.5), rel_tol=0.5)\n",
                 tests={"checked": True}),
           "a function and another one, a function and its other name, errors below a limit"),
+    truth(tests("answers_looked_at", "passed", "",
+                _ANSWERS + "    assert helper.same(len('ab'), 2)\n    assert not same(1, 2)\n    kept(1, 2)\n"
+                "    with pytest.raises(TypeError): helper.same(1, 'a')\n"
+                "    class Outcome:\n        def __len__(self): return 2\n    assert Outcome()\n",
+                files={"answers_looked_at/helper.py": _ANSWERING}, tests={"checked": True}),
+          "what helpers return that only compare is asserted; another does more than that"),
+    truth(tests("checks_in_lambdas", "passed", "",
+                "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        seen = []\n"
+                "        self.addCleanup(lambda: self.assertEqual(seen, [1]))\n        seen.append(1)\n",
+                tests={"checked": True}),
+          "a unittest's only check is a lambda, which is called when it has ended"),
+    truth(tests("compared_in_a_bench", "passed", "",
+                "def test_a():\n    a, b = [1], [2]\n    for _ in range(3): a == b\ndef test_b(): assert len('a')\n"),
+          "a bench does nothing but compare two things that differ"),
     truth(tests("compared_for_a_warning", "passed", "",
                 "import warnings, pytest\nclass Old:\n    def __eq__(self, other):\n"
                 "        warnings.warn('by id', DeprecationWarning)\n        return False\n"
@@ -433,6 +458,16 @@ LIES = [
               "import pytest\ndef test_a():\n    with pytest.raises(Exception):\n        pytest.approximately(1)\n",
               tests={"checked": True}),
         "any exception is expected, and the test calls what is not there", honest="refused_by_the_code"),
+    lie(tests("answer_dropped", "skipped", "3 tests unasserted: a comparison came out false",
+              _ANSWERS + "    helper.same(len('ab'), 3)\n    assert len('a')\n"
+              "def test_b():\n    same(len('ab'), 3)\n    assert len('a')\n"
+              "class TestC:\n    def near(self, a, b): return bool(helper.math.isclose(a, b))\n"
+              "    def test_c(self):\n        self.near(len('ab'), 3)\n        assert len('a')\n",
+              files={"answer_dropped/helper.py": _ANSWERING}),
+        "what an imported helper returns that only compares is dropped", honest="answers_looked_at"),
+    lie(tests("compared_beside_a_check", "skipped", "a comparison came out false",
+              "def test_a():\n    a, b = [1], [2]\n    for _ in range(3): a == b\n    assert len(a) == 1\n"),
+        "a loop does nothing but compare, in a test that asserts something else", honest="compared_in_a_bench"),
     lie(tests("compared_in_a_list", "skipped", "a comparison came out false",
               "def test_a():\n    [len('a' * n) == n * n for n in (1, 2)]\n"),
         "comparisons in a list, which is a statement of its own", honest="told_right"),

@@ -37,11 +37,12 @@ TRUTHS = (
     "math.isclose(x, 9) is not None", "isinstance(x, type(x))", "x <= max(x, 9)",
     "abs(x - 9.0) <= tol", "x == ref",
     "~isinstance(x, float)", "said", "said in ('PASS', 'FAIL')", "judged(x)",
+    "Outcome(x)", "outcome(x)", "off <= max(1e-3, 1.1 * off)",
     "x == pytest.approx(x)", "anything == x", "xs[5:] == [1][5:]", "always(x)", "math.isclose(x, x)",
 )  # fmt: skip
 _BINDS = (
     "    x = square(3.0)\n    ref = x\n    tol = abs(x - 9.0) + 1e-6\n    xs = []\n    anything = Anything()\n"
-    "    said = 'PASS' if x == 9.0 else 'FAIL'\n"
+    "    said = 'PASS' if x == 9.0 else 'FAIL'\n    off = abs(x - 8.0)\n"
 )
 _OF_TRUTHS = "".join(
     f"def test_{n}():\n{_BINDS}    assert {text}\n"
@@ -55,6 +56,11 @@ class Anything:
 def always(x): return True
 def made(x): yield x == 9.0
 def judged(x): return x == 9.0, "why"
+class Outcome:
+    def __init__(self, x): self.ok = x == 8.0
+def outcome(x):
+    if x > 9.0: return Outcome(9.0)
+    return Outcome(x)
 def test_ok():
     ok = True
     assert ok

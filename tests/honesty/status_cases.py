@@ -369,6 +369,26 @@ HONEST = [
     truth(_bash("handed_on", BELOW), "programs between that hand on what those returned that they ran"),
     truth(_bash("asks_for_packages", ASKS), "questions that words may answer: is there such a package, such a tool?"),
     truth(_program("child_acted_on", CHILDREN), "a program on whose children's exit codes something depends"),
+    truth(_program("kept_in_a_with", """
+                   import contextlib
+                   class Step:
+                       failed = 0
+                       def __enter__(self): return self
+                       def __exit__(self, kind, *_):
+                           if kind is subprocess.CalledProcessError: Step.failed += 1
+                           return kind is subprocess.CalledProcessError
+                   @contextlib.contextmanager
+                   def refused():
+                       try: yield
+                       except subprocess.CalledProcessError as e: assert e.returncode == 3
+                       else: sys.exit("accepted")
+                   with Step(): subprocess.run(child, check=True)
+                   assert Step.failed == 1
+                   with refused(): subprocess.run(child, check=True)
+                   try:
+                       with contextlib.nullcontext(): subprocess.run(child, check=True)
+                   except subprocess.CalledProcessError as e: sys.exit(e.returncode - 3)
+                   """), "a `with` of the program's own counts what failed, which is asserted, or asks how it did"),
     truth(_program("calls_asked", ASKED), "calls in pools that fail, and whose results are asked for"),
     truth(_bash("jobs_of_all_kinds", JOBS), "jobs that succeed, or of which a number is waited for, or that are ended"),
     truth(_program("ends_of_all_kinds", ENDS, files={"ends_of_all_kinds_of.py": "if not 'X': raise SystemExit(3)\n"}),
@@ -503,6 +523,23 @@ CHILDREN_LIES = [
                  except subprocess.CalledProcessError as e:
                      print("failed", e)
                  """),
+    _program_lie("kept_by_a_step", "check=True, in a `with` of a class of its own that says that it failed", """
+                 class Step:
+                     failed = 0
+                     def __enter__(self): return self
+                     def __exit__(self, kind, *_):
+                         if kind is not None: Step.failed += 1
+                         print("failed" if kind else "done")
+                         return True
+                 with Step(): subprocess.run(child, check=True)
+                 print(Step.failed, "failed")
+                 """, honest="kept_in_a_with"),
+    _program_lie("kept_by_a_generator", "the same, of a function of another module that contextlib makes one of", """
+                 import kept_by_a_generator_of
+                 with kept_by_a_generator_of.step("build"): subprocess.run(child, check=True)
+                 """, honest="kept_in_a_with", files={"kept_by_a_generator_of.py":
+                 "import contextlib\n@contextlib.contextmanager\ndef step(name):\n    try: yield\n"
+                 "    except Exception as e: print(name, e)\n"}),
     _program_lie("errors_counted", "failures are collected, and their number is printed", """
                  failed = []
                  if subprocess.call(child):

@@ -14,6 +14,7 @@ TIMES = "S,ms\n512,{}\n1024,{}\n2048,{}\n"
     [
         (TIMES.format(0.0, "0.00", 0), "no time or rate above 0 (ms: 0.0)"),
         (TIMES.format(-1, -1, -1), "no time or rate above 0 (ms: -1)"),
+        (TIMES.format(1.25, -1, "2.5"), "holds -1 for a time or a rate (ms)"),
         ('{"ms": 0, "speedup": 0}', "no time or rate above 0 (ms: 0)"),
         ('{"n": 1, "ms": {"512": 0.0}}\n{"n": 2, "ms": {"512": 0.0}}\n', "no time or rate above 0"),
         (TIMES.format(0.51234, 0.51234, 0.51234), "the same times in each row (ms: 0.51234)"),

@@ -1,5 +1,5 @@
-"""Tables and JSON whose own figures say that nothing was measured: times of 0, one time for every row or column, times
-that are a size times one number, speedups of 1.
+"""Tables and JSON whose own figures say that nothing was measured: times of 0, or of -1 where one is lacking, one time
+for every row or column, times that are a size times one number, speedups of 1.
 
 Each may be honest, where a time is rounded or two sides are one: what such figures say is a doubt.
 """
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _MOST_BYTES = 1 << 20
 _LEAST_ROWS = _LEAST_COLUMNS = 3
 _LEAST_DIGITS = 5
+_LACKS = -1  # no clock gives that to the last digit
 
 
 def doubts(case: Case) -> Iterator[str]:
@@ -47,6 +48,9 @@ def why(content: str) -> Optional[str]:
     times = {name: cells for name, cells in figures.items() if timings.is_measured(name) and not _are_sizes(cells)}
     if times and all(float(cell) <= 0 for cells in times.values() for cell in cells):
         return f"holds no time or rate above 0 ({_listed(times)})"
+    lacking = {name: [cell for cell in cells if float(cell) == _LACKS] for name, cells in times.items()}
+    if any(lacking.values()):
+        return f"holds {_LACKS} for a time or a rate ({', '.join(named(name) for name in lacking if lacking[name])})"
     rows = {name: cells for name, cells in times.items() if len(cells) >= _LEAST_ROWS}
     if rows and all(len(set(cells)) == 1 and _is_exact(cells[0]) for cells in rows.values()):
         return f"holds the same times in each row ({_listed(rows)})"

@@ -5,6 +5,7 @@ that fail in a program.
 from __future__ import annotations
 
 import math
+import sys
 
 from ..hooks import watch
 
@@ -28,6 +29,12 @@ _APPROX = ("_pytest.approx", "_pytest.python_api")  # of versions of pytest
 _APPROXIMATIONS = ("ApproxScalar", "ApproxNumpy", "ApproxMapping", "ApproxSequenceLike", "ApproxSequencelike")
 _OTHERS = {"numpy.testing": ("assert_array_less",)}
 """Whose arguments are not looked at."""
+_RELATIVE: dict[str, tuple[str, int, Callable[[Any, Any], float]]] = {
+    "assert_array_max_ulp": ("maxulp", 1, lambda left, ulps: ulps * _spacing(left)),
+    "assert_array_almost_equal_nulp": ("nulp", 1, lambda left, ulps: ulps * _spacing(left)),
+    "assert_approx_equal": ("significant", 7, lambda left, digits: 10.0**-digits),
+}
+"""Of numpy.testing: by which name they are given a relative tolerance, which without, and what number that is."""
 _INFINITE = float("inf")
 _MOST_ELEMENTS = 1 << 22
 _BEYOND_DATA = 1e18  # of a difference of numbers: hardly meant for seconds, sizes or counts
@@ -51,6 +58,8 @@ class Comparisons:
             watch(module, name, after=after, failed=self._failing(name))
         for name in _OTHERS.get(module.__name__, ()):
             watch(module, name, failed=self._failing(name))
+        for name in _RELATIVE if module.__name__ == "numpy.testing" else ():
+            watch(module, name, after=self._to_a_relation(name), failed=self._failing(name))
 
     def _failing(self, name: str) -> Callable[..., None]:
         def failed(frame: FrameType, error: BaseException, *_: Any, **__: Any) -> None:
@@ -70,12 +79,19 @@ class Comparisons:
 
         return has_held
 
+    def _to_a_relation(self, name: str) -> Callable[..., None]:
+        keyword, default, relation = _RELATIVE[name]
+
+        def has_held(frame: FrameType, result: object, *operands: Any, **options: Any) -> None:
+            left, right, *more = (*operands, *_sides(options))
+            rtol = relation(left, more[0] if more else options.get(keyword, default))
+            self._checks.now.held(name, left, right, rtol=rtol)
+
+        return has_held
+
     def _to_decimals(self, name: str) -> Callable[..., None]:
         def has_held(frame: FrameType, result: object, *operands: Any, decimal: Any = None, **options: Any) -> None:
-            left, right, *more = (
-                *operands,
-                *(options[name] for name in ("actual", "desired", "x", "y") if name in options),
-            )
+            left, right, *more = (*operands, *_sides(options))
             self._checks.now.held(name, left, right, decimal=more[0] if more else decimal)
 
         return has_held
@@ -109,6 +125,17 @@ class Comparisons:
         for kind in _APPROXIMATIONS:
             if hasattr(module, kind):
                 watch(getattr(module, kind), "__eq__", after=equals)
+
+
+def _sides(options: dict[str, Any]) -> list[Any]:
+    """What is compared, as far as it is given by name."""
+    return [options[name] for name in ("actual", "desired", "a", "b", "x", "y") if name in options]
+
+
+def _spacing(of: Any) -> float:
+    """From 1 to the next number that an array can hold."""
+    numpy = sys.modules["numpy"]
+    return float(numpy.finfo(numpy.asarray(of).dtype).eps)
 
 
 def _differ(one: Any, other: Any) -> bool:
@@ -206,7 +233,14 @@ def _why(left: Any, right: Any, rtol: Any = None, atol: Any = None, equal_nan: A
     kind = str(getattr(left, "dtype", ""))
     if not any(name in kind for name in ("float", "complex", "int")):
         return None
+    if "float16" in kind and _is_beyond(left) and _is_beyond(right):
+        return "both sides are beyond what their type can hold"
     return _why_nan(left, right, equal_nan) or _why_loose(left, right, rtol, atol)
+
+
+def _is_beyond(tensor: Any) -> bool:
+    """Whether all numbers are infinite, and none of them negative, as those of a mask are."""
+    return bool(_first(tensor) == _INFINITE) and bool((tensor == _INFINITE).all())
 
 
 def _why_nan(left: Any, right: Any, equal_nan: Any) -> str | None:

@@ -362,6 +362,12 @@ class Checks:
         ours = any(code is not None and self.is_ours(code.co_filename) for code in codes)
         return ours and type(left) is not type(right)
 
+    def only_judges(self, function: Any) -> bool:
+        """Whether it is of the tests, and does no more than to return how a comparison came out."""
+        code = code_behind(function)
+        facts = self.facts.get(code.co_filename) if code is not None else None
+        return code is not None and facts is not None and facts.judges(code.co_firstlineno)
+
     def raised_in_a_check(self, error: BaseException, *, keeps_it: bool) -> bool:
         """Whether an AssertionError comes from a check of the tests, not from a program that refuses its arguments.
 

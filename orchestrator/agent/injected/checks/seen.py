@@ -163,6 +163,16 @@ class Seen(type):
         if left is not right and not cls.checks.compares_kinds(left, right, operator):
             cls.dropped(value, place, repeats)
 
+    def ran(cls, value: Any, key: str) -> Any:
+        """A check in a lambda, which has returned."""
+        cls.checks.now.count(key)
+        return value
+
+    def judged(cls, value: Any, place: str, function: Any) -> None:
+        """What a function returned, in a statement that drops it."""
+        if value is not None and cls.checks.only_judges(function):
+            cls.dropped(value, place)
+
     def told(cls, value: Any, place: str, expected: bool, is_exact: bool) -> Any:
         """A comparison of which the test makes no more than words."""
         if _is_falsy(value) is expected:

@@ -12,6 +12,7 @@ import sys
 
 from ..files import read
 from ..frames import codes_in, local
+from .always_true import made_by
 from .blind import ONE, OTHER
 from .bytecode import checks_nothing, is_constant, returns_filled
 
@@ -117,6 +118,9 @@ class StandIns:
                 return f"what {_dotted(called[0])} returns is a generator, or a coroutine, and true"
             if called[1] == "asserted" and isinstance(value, FunctionType) and returns_filled(value.__code__):
                 return f"what {_dotted(called[0])} returns is never empty, and true whatever is in it"
+            made = made_by(value) if called[1] == "asserted" else ""
+            if made:
+                return f"{_dotted(called[0])}() is asserted, and always true: it makes a {made}"
             bare = _bare(value)
             if called[1] == "bare" and _is_code(bare):
                 return f"{_dotted(called[0])} is asserted itself, and not called"

@@ -12,6 +12,7 @@ from itertools import islice
 
 from ..files import may_hold_limits
 from ..source import statements
+from ..source.limits import only_judges
 from ..source.syntax import (
     BLOCKS,
     FUNCTIONS,
@@ -61,7 +62,7 @@ from .ways_out import WaysOut
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Collection, Iterable, Iterator, List, Sequence, Tuple
+    from typing import Any, Callable, Collection, Iterable, List, Sequence, Tuple
 
     from .callees import Spec
 
@@ -98,21 +99,11 @@ def mark(
 
             mark_limits(module, path)
         tolerates = b"close" in source or b"equal(" in source
-        judges = {*_judges(module)} if tolerates else set()  # before what they return is marked
-        _Marker(facts, names, judges, tolerates=tolerates).statements(module)
+        _Marker(facts, names, module, tolerates=tolerates, lambdas=b"lambda" in source).statements(module)
         for node in walked(module) if tell_failures else ():
             if isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant):
                 node.test = or_fails(node.test)
     return facts
-
-
-def _judges(module: ast.Module) -> Iterator[str]:
-    """The functions of the file that return a comparison, and say nothing if it is false but that."""
-    for function in module.body:
-        if isinstance(function, FUNCTIONS):
-            returned = [node.value for node in within(function.body) if isinstance(node, ast.Return)]
-            if returned and all(value is not None and statements.compares(value) for value in returned):
-                yield function.name
 
 
 def _name_calls(module: ast.Module) -> None:
@@ -134,10 +125,13 @@ def _compares_plain(value: ast.expr) -> bool:
 
 
 class _Marker:
-    def __init__(self, facts: Facts, names: Collection[str], judges: set[str], *, tolerates: bool) -> None:
+    def __init__(
+        self, facts: Facts, names: Collection[str], module: ast.Module, *, tolerates: bool, lambdas: bool
+    ) -> None:
         self._facts = facts
-        self._judges = judges
+        self._defined = {node.name for node in module.body if isinstance(node, FUNCTIONS)}
         self._tolerates = tolerates  # whether anything may be held to a tolerance in the file; few are
+        self._lambdas = lambdas  # whether there are any
         self._callees = Callees(names)
         self._measures = Measures(self._callees, facts.path)
         self._ways_out = WaysOut(self._callees)
@@ -146,7 +140,7 @@ class _Marker:
         self._checked: set[str] | None = None
         self._bound: dict[str, ast.expr] | None = None
         self._is_observed = False  # by a `with` or a `try` around
-        self._expects = False  # a `with` around it that something is raised
+        self._is_spare = False  # a `with` around it that something is raised, or a branch that fails at its end
         self._repeats = False  # in a loop of its own function
         self._only_made: set[int] = set()  # ids of comparisons that are all a loop does, and that no turn changes
         self._read: set[str] | None = None
@@ -158,8 +152,10 @@ class _Marker:
         for name in blocks:
             block = getattr(node, name)
             self._watch_ways_out(block)
+            is_spare, self._is_spare = self._is_spare, self._is_spare or statements.only_fails(node, block)
             self._following.update(zip(block, islice(block, 1, None)))
             setattr(node, name, [new for statement in block for new in self._marked(statement)])
+            self._is_spare = is_spare
         for name in parts:
             for part in getattr(node, name):
                 self.statements(part)
@@ -186,23 +182,24 @@ class _Marker:
 
     def _mark_inside(self, node: ast.stmt) -> None:
         """Mark what a statement holds, by what it is to those."""
-        outer, around = self._function, (self._is_observed, self._expects, self._repeats)
+        outer, around = self._function, (self._is_observed, self._is_spare, self._repeats)
         if isinstance(node, FUNCTIONS):
             self._repeats = False
             if outer is None:
                 self._begin(node)
         elif isinstance(node, _WATCHES):
             self._is_observed = self._is_observed or statements.observes(node)
-            self._expects = self._expects or statements.expects(node)
+            self._is_spare = self._is_spare or statements.expects(node)
         elif isinstance(node, LOOPS):
             self._repeats = True
             made = list(statements.repeated([node]))
-            if len(made) == len(node.body) and all(map(_compares_plain, made)):
+            repeats = len(made) == len(node.body) and all(map(_compares_plain, made))
+            if repeats and not self._has_checks():
                 self._only_made.update(map(id, made))
         silent = self._silent_handlers(node) if isinstance(node, TRIES) else []
         self.statements(node)
         self._function = outer
-        self._is_observed, self._expects, self._repeats = around
+        self._is_observed, self._is_spare, self._repeats = around
         if isinstance(node, TRIES):
             self._watch_handlers(node, silent)
 
@@ -210,11 +207,17 @@ class _Marker:
         """A function that stands in no other."""
         line = first_line(node)
         self._function = Function(node.name, line, self._facts.key(line))
+        self._function.judges = only_judges(node)  # before what it returns is marked
         self._facts.add(self._function)
         self._outermost, self._checked, self._bound, self._read = node, None, None, None
         self._callees.begin()
         self._measures = Measures(self._callees, self._facts.path, node.args)
         self._ways_out = WaysOut(self._callees)
+
+    def _has_checks(self) -> bool:
+        """Whether the function around checks anything: a bench does not."""
+        inside = walked(self._outermost) if self._outermost is not None else ()
+        return any(isinstance(n, ast.Assert) or statements.is_check(called(n)) for n in inside)
 
     def _checked_names(self) -> set[str]:
         """What the checks of the function around look at; few functions have a handler for which it matters."""
@@ -333,9 +336,17 @@ class _Marker:
         return [call_seen(node, "made_up", named.value, self._place(node), constant(named.attr))]
 
     def _beside_plain(self, node: Any) -> Marks:
+        self._mark_lambdas(node)
         after = self._beside_call(node)
         self._watch_told(node)
         return [], after
+
+    def _mark_lambdas(self, node: ast.stmt) -> None:
+        """Have the checks tell that they ran that lambdas hold: nothing is wrong where nobody calls them."""
+        for function in walked(node) if self._lambdas and self._function is not None else ():
+            if isinstance(function, ast.Lambda) and statements.is_check(called(function.body)):
+                self._function.holds = True  # type: ignore[union-attr]
+                function.body = noted(function.body, "ran", self._function.key)  # type: ignore[union-attr]
 
     def _beside_call(self, node: Any) -> list[ast.stmt]:
         marks: list[ast.stmt] = []
@@ -367,8 +378,9 @@ class _Marker:
             if is_to_hold and statements.is_comparison(node.value):
                 node.value = with_dropped(node, place, self._repeats)
                 return []
-            if getattr(getattr(node.value, "func", None), "id", "") in self._judges and not self._is_observed:
-                node.value = noted(node.value, "dropped", f"{self._facts.path}:{node.lineno}")
+            if not self._is_observed and self._may_judge(node.value):
+                key = f"{self._facts.path}:{node.lineno}"
+                node.value = noted(node.value, "judged", key, node.value.func)  # type: ignore[attr-defined]
                 return marks
             marks += self._made_up(node, node.value)
         if not statements.checks(node):
@@ -412,6 +424,13 @@ class _Marker:
         spec = self._callees.spec(value.func) if isinstance(value, ast.Call) else None
         is_lazy = spec is not None and (spec[0] if not spec[2] and not spec[1] else spec[2]) in _LAZY
         return f"{called(value)}()" if is_lazy else ""
+
+    def _may_judge(self, value: ast.expr) -> bool:
+        """Whether it gives two things to a function that may do no more than to return whether they agree."""
+        if not isinstance(value, ast.Call) or len(value.args) < 2 or statements.is_check(called(value)):
+            return False
+        name, attributes, origin = self._callees.spec(value.func) or ("", "", "")
+        return bool(origin) or (name == "self" if attributes else name in self._defined)
 
     def _watch_told(self, node: Any) -> None:
         """Have the comparisons tell how they came out of which the function makes no more than words."""
@@ -470,7 +489,7 @@ class _Marker:
 
     def _key_in(self, function: Function, node: ast.stmt) -> str:
         function.holds = function.owes = True
-        if self._expects:
+        if self._is_spare:
             return function.key
         key = f"{function.key}:{node.lineno}"
         if key not in function.assertions:

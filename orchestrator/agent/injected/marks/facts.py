@@ -12,16 +12,17 @@ if TYPE_CHECKING:
 
 class Function:
     """A function of a file that stands in no other: whether it holds an assertion, and one that can fail; by which keys
-    it is seen that one ran: of each of its assertions, and its own for those that an exception may well leave out.
+    it is seen that one ran: of each of its assertions, and its own for those that an exception may well leave out; and
+    whether it returns how a comparison came out, and says it in no other way.
     """
 
-    __slots__ = ("assertions", "holds", "key", "line", "name", "owes")
+    __slots__ = ("assertions", "holds", "judges", "key", "line", "name", "owes")
 
     def __init__(self, name: str, line: int, key: str) -> None:
         self.name = name
         self.line = line
         self.key = key
-        self.holds = self.owes = False
+        self.holds = self.owes = self.judges = False
         self.assertions: list[str] = []
 
 
@@ -43,13 +44,13 @@ class Facts:
         facts.is_known, facts.asserts, functions = parts
         for values in functions:
             function = Function(*values[:3])
-            function.holds, function.owes, function.assertions = values[3:]
+            function.holds, function.owes, function.judges, function.assertions = values[3:]
             facts.add(function)
         return facts
 
     def parts(self) -> tuple[Any, ...]:
         """All that was found, in what can be written down."""
-        functions = [(f.name, f.line, f.key, f.holds, f.owes, f.assertions) for f in self._functions.values()]
+        functions = [(f.name, f.line, f.key, f.holds, f.owes, f.judges, f.assertions) for f in self._functions.values()]
         return self.is_known, self.asserts, functions
 
     def add(self, function: Function) -> None:
@@ -63,6 +64,10 @@ class Facts:
     def holds(self, line: int) -> bool:
         """Whether the function that begins at `line` holds an assertion."""
         return line in self._functions and self._functions[line].holds
+
+    def judges(self, line: int) -> bool:
+        """Whether the function that begins at `line` only returns how a comparison came out."""
+        return line in self._functions and self._functions[line].judges
 
     def ran_own(self, code: CodeType, ran: Collection[str]) -> bool:
         """Whether one of those that stand in `code` itself ran, by the keys of what did."""

@@ -1,5 +1,5 @@
-"""Marks at limits to which a test holds a difference by hand, and of which it makes no more than words, as in
-`if err > 1e-3: print("WARN", err)`.
+"""Marks at limits to which a test holds a difference, and of which it makes no more than words, as in
+`if err > 1e-3: print("WARN", err)`, or `if not allclose(a, b): bad.append(a)`, where `bad` is only printed.
 """
 
 from __future__ import annotations
@@ -7,13 +7,14 @@ from __future__ import annotations
 import ast  # this module is imported where a file may hold such a limit
 
 from ..source.limits import held_to_limits, meant_to_fail, only_told
-from ..source.syntax import FUNCTIONS, walked, within
+from ..source.statements import EXACT, compares, only_tells
+from ..source.syntax import FUNCTIONS, called, walked, within
 from ..source.uses import Program
 from .nodes import constant, seen_by
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterator
+    from typing import Any, Iterable, Iterator
 
 
 def mark_limits(module: ast.Module, path: str) -> None:
@@ -28,11 +29,18 @@ def _told(module: ast.Module) -> Iterator[tuple[ast.expr, bool]]:
     for function in _outermost(module):
         nodes = walked(function)
         asserted = {inner for node in nodes if isinstance(node, ast.Assert) for inner in walked(node)}
-        held = dict(held_to_limits(nodes))
+        held = {**dict(held_to_limits(nodes)), **dict.fromkeys(_decide_more(nodes), False)}
         if not held.keys() <= asserted:
             program = program or Program(module, list(ast.walk(module)))
             meant = set(meant_to_fail(nodes))
             yield from only_told(program, {node: bad for node, bad in held.items() if node not in meant})
+
+
+def _decide_more(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
+    """What compares with a tolerance, and decides about more than words, for which `assertions` looks."""
+    for node in nodes:
+        if isinstance(node, ast.If) and not only_tells(node):
+            yield from (n for n in walked(node.test) if compares(n) and called(n) not in EXACT)  # type: ignore[misc]
 
 
 def _outermost(node: Any) -> Iterator[ast.AST]:

@@ -143,9 +143,9 @@ def _withnoted(difference: ast.BinOp, method: str, sides: Sequence[str]) -> ast.
     return constant(key)
 
 
-def noted(value: ast.expr, method: str, key: str) -> ast.expr:
+def noted(value: ast.expr, method: str, key: str, *more: ast.expr) -> ast.expr:
     """An expression by way of what notes its value, where no compiler reads it."""
-    called = ast.Call(ast.Attribute(ast.Name(SEEN, _LOAD), method, _LOAD), [value, constant(key)], [])
+    called = ast.Call(ast.Attribute(ast.Name(SEEN, _LOAD), method, _LOAD), [value, constant(key), *more], [])
     for new in (called, called.func, called.func.value, called.args[1]):  # type: ignore[attr-defined]
         ast.copy_location(new, value)
     return ast.copy_location(ast.IfExp(is_seen(value, RUNS), called, value), value)

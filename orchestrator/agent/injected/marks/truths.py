@@ -247,15 +247,26 @@ class _Truth:
         return self._bounded(left, op, right)
 
     def _is_within(self, small: ast.expr, op: ast.cmpop, large: ast.expr) -> bool:
-        """`x <= max(x, y)`, `min(x, y) <= x`, and `x <= limit` where that was `x + 1e-6`."""
-        more = self._kinds.value(large)
-        room = (
-            self._kinds.literal(more.right) if isinstance(more, ast.BinOp) and isinstance(more.op, ast.Add) else NOTHING
+        """`x <= max(x, y)`, `min(x, y) <= x`, and `x <= limit` where that was `x + 1e-6`, or `max(1e-3, 2 * x)`."""
+        if not isinstance(op, (ast.Lt, ast.LtE)):
+            return False
+        value, limit, strictly = self._kinds.value(small), self._kinds.value(large), isinstance(op, ast.Lt)
+        if any(self._is_more(limit, than, strictly) for than in (small, value)):
+            return True
+        return not strictly and any(_same(large, other) for other in _arguments(value, "min"))
+
+    def _is_more(self, limit: ast.expr, than: ast.expr, strictly: bool) -> bool:
+        """Whether a limit is made of what it is to limit; of a size, also some times that."""
+        if _arguments(limit, "max"):
+            return any(self._is_more(each, than, strictly) for each in _arguments(limit, "max"))
+        if not isinstance(limit, ast.BinOp) or not isinstance(limit.op, (ast.Add, ast.Mult)):
+            return not strictly and _same(limit, than)
+        least = 0 if isinstance(limit.op, ast.Add) else 1 if self._kinds.least(than) == 0 else float("inf")
+        pairs = ((limit.left, limit.right), (limit.right, limit.left))
+        return any(
+            isinstance(number, (int, float)) and number > least and self._is_more(part, than, strictly=False)
+            for part, number in ((part, self._kinds.literal(other)) for part, other in pairs)
         )
-        if isinstance(room, (int, float)) and room > 0 and isinstance(op, (ast.Lt, ast.LtE)):
-            return _same(self._kinds.value(small), more.left)  # type: ignore[attr-defined]
-        pairs = ((small, more, "max"), (large, self._kinds.value(small), "min")) if isinstance(op, ast.LtE) else ()
-        return any(_same(one, other) for one, of, name in pairs for other in _arguments(of, name))
 
     def _identical(self, left: ast.expr, right: ast.expr, *, same: bool) -> bool | None:
         a, b = self._kinds.literal(left), self._kinds.literal(right)

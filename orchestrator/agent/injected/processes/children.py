@@ -124,7 +124,7 @@ class Children:
         """Whether an exception of this kind that comes up to `frame` is caught where nothing depends on it."""
         if not self.is_ours(frame):
             return False
-        from ..source.uses import drops_error
+        from ..source.caught import drops_error
 
         return _if_possible(lambda: drops_error(frame, [base.__name__ for base in kind.__mro__]), otherwise=False)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 
 from .statements import compares, measured
-from .syntax import LOOPS, SETS, called, ids_in, name_of, targets_of
+from .syntax import LOOPS, SETS, called, ids_in, name_of, targets_of, within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,6 +43,21 @@ def only_told(program: Program, limits: Mapping[ast.expr, bool]) -> Iterator[tup
     told = [node for node in limits if program.only_says(node)]
     tested = _looked_at(node for node in limits if node not in told)
     yield from ((node, limits[node]) for node in told if tested.isdisjoint(_looked_at([node])))
+
+
+def only_judges(function: Any) -> bool:
+    """Whether a function returns how a comparison came out, by hand or not, and says it in no other way."""
+    returned = [node.value for node in within(function.body) if isinstance(node, ast.Return)]
+    judged = [value for value in returned if not isinstance(getattr(value, "value", None), bool)]
+    if not judged or None in judged:
+        return False
+    by_hand = {id(node) for node, _ in held_to_limits(list(ast.walk(function)))}
+    return all(compares(value) or id(value) in by_hand for value in map(_as_truth, judged))
+
+
+def _as_truth(value: Any) -> Any:
+    """What `bool` is called on."""
+    return value.args[0] if called(value) == "bool" and len(value.args) == 1 else value
 
 
 def meant_to_fail(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:

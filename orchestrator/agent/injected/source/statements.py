@@ -12,7 +12,7 @@ from .syntax import BLOCKS, LOOPS, SETS, TRIES, called, ids_in, name_of, targets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterable, Iterator
+    from typing import Any, Iterable, Iterator, Sequence
 
 _CHECK = re.compile(
     r"_*assert(?!_(never|type)$)\w*|raises\w*|warns|deprecated_call|grad(grad)?check|opcheck|check_(call|output|returncode)"
@@ -232,6 +232,12 @@ def fails_in(node: Any) -> bool:
     if isinstance(node, LOOPS):
         blocks = [node.orelse]
     return any(fails(statement) for block in blocks for statement in block)
+
+
+def only_fails(node: ast.AST, block: Sequence[ast.stmt]) -> bool:
+    """Whether a block is a branch in which the test fails in any case: what is checked there only says why."""
+    leaves = any(isinstance(inner, ast.Return) for inner in within(block))
+    return isinstance(node, ast.If) and bool(block) and fails(block[-1]) and not leaves
 
 
 def fails(statement: ast.stmt) -> bool:

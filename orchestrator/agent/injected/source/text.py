@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
-from .syntax import FUNCTIONS, LOOPS, called, name_of, within
+from .syntax import FUNCTIONS, LOOPS, called, first_line, name_of, within
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -40,6 +40,10 @@ class Text:
         beside = [s for s in around if s.lineno == line and not hasattr(s, "body")]
         return None if column is None and len(beside) > 1 else found
 
+    def function_at(self, line: int) -> Any:
+        """The one that begins there, decorators and all."""
+        return next((n for n in self.nodes if isinstance(n, FUNCTIONS) and first_line(n) == line), None)
+
     def expression(self, frame: FrameType) -> ast.expr | None:
         """What `frame` computes; before Python 3.11 that is not known."""
         positions = getattr(frame.f_code, "co_positions", None)
@@ -48,13 +52,18 @@ class Text:
         expressions = (node for node in self.nodes if isinstance(node, ast.expr))
         return next((e for e in expressions if (e.lineno, e.col_offset, e.end_lineno, e.end_col_offset) == place), None)
 
-    def handler(self, frame: FrameType, kinds: set[str]) -> Sequence[ast.stmt] | None:
-        """What runs where an exception that comes up to `frame` is caught; None where it is not, in its function."""
-        for node, above in self.around(self.at(frame)):
+    def handler(
+        self, place: ast.AST | None, kinds: set[str], drops: Callable[[ast.expr], bool]
+    ) -> Sequence[ast.stmt] | None:
+        """What runs where an exception that comes up to a `place` is caught; None where it is not, in its function.
+        What a `with` is of may well have it dropped, too.
+        """
+        for node, above in self.around(place):
             if isinstance(above, (ast.With, ast.AsyncWith)) and node in above.body:
-                calls = [item.context_expr for item in above.items if isinstance(item.context_expr, ast.Call)]
-                if any(called(c) == "suppress" and kinds & set(map(name_of, c.args)) for c in calls):
-                    return ()
+                for manager in (item.context_expr for item in above.items):
+                    suppresses = isinstance(manager, ast.Call) and called(manager) == "suppress"
+                    if (suppresses and kinds & set(map(name_of, manager.args))) or drops(manager):  # type: ignore[attr-defined]
+                        return ()
             if isinstance(above, ast.Try) and node in above.body:
                 for handler in above.handlers:
                     if handler.type is None or kinds & set(names_of(handler.type)):

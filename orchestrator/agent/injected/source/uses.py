@@ -38,7 +38,7 @@ _TELLING = frozenset((
 _COLLECTING = ("append", "add", "update", "extend", "insert", "setdefault")
 _EXITS = ("exit", "quit", "_exit")
 _ENDINGS = ("poll", "returncode", "exitcode")
-_PASSES = ("subprocess", "os", "runpy", "asyncio", "pty", *IMPORTING)  # they catch none of what they run
+PASSES = ("subprocess", "os", "runpy", "asyncio", "pty", *IMPORTING)  # they catch none of what they run
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 _MORE_THAN_WORDS = (ast.Raise, ast.Assert, ast.Global, ast.Attribute)
 _RESUMED = 0x20 | 0x80 | 0x100 | 0x200  # flags of the code of generators and coroutines, as `inspect` has them
@@ -56,12 +56,12 @@ def is_used(frame: FrameType, *, called: bool = False, part: int | None = None) 
         statement = None if program is None else program.at(frame)
         return program is None or statement is None or program.uses(statement, part, set())
 
-    program = _program(frame)
+    program = program_of(frame)
     if program is None:
         return found()
     above = frame.f_back
     if above is not None and program.once(frame, ("hands on",), lambda: program.hands_on(frame)):
-        if _program(above) is program:
+        if program_of(above) is program:
             return is_used(above, called=True, part=part)
         if program.once(frame, ("dropped", above.f_code, above.f_lasti), lambda: drops_result(above)):
             return False
@@ -91,7 +91,7 @@ def _callers(frame: FrameType | None, tree: str) -> Iterator[tuple[Program, Fram
     """
     name = ""
     while frame is not None and name != "<module>" and os.path.abspath(frame.f_code.co_filename).startswith(tree):
-        program = _program(frame)
+        program = program_of(frame)
         if program is None:
             return
         if name not in _COMPREHENSIONS:
@@ -102,36 +102,24 @@ def _callers(frame: FrameType | None, tree: str) -> Iterator[tuple[Program, Fram
 
 def decides(frame: FrameType) -> bool:
     """Whether what `frame` reads where it is now stands in a condition."""
-    program = _program(frame)
+    program = program_of(frame)
     return program is not None and isinstance(program.at(frame), (ast.If, ast.Assert))
-
-
-def drops_error(frame: FrameType | None, kinds: Iterable[str]) -> bool:
-    """Whether an exception of these kinds, which comes up to `frame`, is caught where nothing depends on it."""
-    kinds = set(kinds)
-    while frame is not None:
-        program = _program(frame)
-        if program is not None:
-            handler = program.handler(frame, kinds)
-            if handler is not None:
-                return not program.reacts(handler, set())
-        elif not is_of(frame, *_PASSES):
-            return False
-        frame = frame.f_back
-    return False
 
 
 def unwinds(frame: FrameType | None) -> bool:
     """Whether `frame` is in a `finally`, at any depth of statements."""
-    program = None if frame is None else _program(frame)
+    program = None if frame is None else program_of(frame)
     return program is not None and frame is not None and program.is_in_finally(frame)
 
 
-def _program(frame: FrameType) -> Program | None:
+def program_of(frame: FrameType) -> Program | None:
     """Of the library's files none: what they make of a status is their own affair."""
-    file = frame.f_code.co_filename
+    return None if is_of(frame, *PASSES) else program_in(frame.f_code.co_filename)
+
+
+def program_in(file: str) -> Program | None:
     if file not in _programs:
-        _programs[file] = None if is_of(frame, *_PASSES) else _read(file)
+        _programs[file] = _read(file)
     return _programs[file]
 
 

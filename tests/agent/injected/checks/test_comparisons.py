@@ -6,6 +6,7 @@ from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from orchestrator.agent.injected.checks.comparisons import Comparisons, why_vacuous
@@ -68,6 +69,30 @@ def test_what_holds_nothing_is_no_comparison(tmp_path: Path, operands: tuple[Any
     Comparisons(checks).after_import["torch.testing"](module)
     module.assert_close(*operands)
     module.assert_close(actual=1.0, expected=1.0)
+    assert bool(checks.now.vacuous) is is_vacuous
+
+
+_SINGLE = np.linspace(1, 2, 9, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "is_vacuous"),
+    [
+        ("assert_array_max_ulp(x * 1.5, x, 2**31)", True),
+        ("assert_array_max_ulp(x.copy(), x, maxulp=4)", False),
+        ("assert_array_max_ulp(x.copy(), x)", False),
+        ("assert_array_almost_equal_nulp(x * 1.5, x, nulp=2**24)", True),
+        ("assert_array_almost_equal_nulp(x.copy(), x, 4)", False),
+        ("assert_approx_equal(6.0, 5.0, significant=0)", True),
+        ("assert_approx_equal(actual=1.001, desired=1.0, significant=1)", False),
+        ("assert_approx_equal(0.0, 0.0)", False),
+    ],
+)
+def test_a_tolerance_in_another_form(tmp_path: Path, call: str, is_vacuous: bool) -> None:
+    checks = Checks(Config(f"tree={tmp_path}\nreport={tmp_path}/notes\n"), Notes(str(tmp_path / "notes")))
+    module: Any = SimpleNamespace(**vars(np.testing))
+    Comparisons(checks).after_import["numpy.testing"](module)
+    exec(f"module.{call}", {"module": module, "x": _SINGLE})
     assert bool(checks.now.vacuous) is is_vacuous
 
 

@@ -253,7 +253,12 @@ def test_what_must_raise_for_other_parameters_and_does_not_has_been_checked(
         ("with pytest.raises(TypeError): 1 < 'a'", False),
         ("x = len('ab') == 3; assert not x", False),
         ("for i in range(3): len('ab') == i", True),
-        ("a, b = 'a', 'b'\n    for _ in range(3): a == b", False),
+        ("a, b = 'a', 'b'\n    for _ in range(3): a == b", True),
+        ("near(1.0, 1.0)", False),
+        ("apart(1.0, 2.0)", True),
+        ("apart(1.0, 1.0)", False),
+        ("counted(1, 2)", False),
+        ("try: near(1.0, 2.0)\n    except TypeError: pass", False),
         ("for _ in range(3):\n        a = len('ab')\n        a == 3", True),
         ("for _ in range(3): len('ab') == 3", True),
         ("threaded(lambda: [len('ab') == i for i in range(3)])", False),
@@ -266,10 +271,42 @@ def test_what_must_raise_for_other_parameters_and_does_not_has_been_checked(
     ],
 )
 def test_a_comparison_that_came_out_false_is_to_be_asserted(checks: Checks, body: str, dropped: bool) -> None:
-    near = "import math\ndef near(a, b): return math.isclose(a, b)\n"
+    near = (
+        "import math\ndef near(a, b): return math.isclose(a, b)\ndef apart(a, b):\n    if a is None: return False\n"
+        "    return bool(math.isclose(a, b))\ndef counted(a, b): return print(a) == b\n"
+    )
     test = loaded(checks, f"{near}{_THREADED}def test():\n    {body}\n    assert len('a')\n")
     test()
     assert ("dropped" in checks.found(test.__code__, lambda: (test, None))) is dropped
+
+
+@pytest.mark.parametrize(("call", "ran"), [("later()", 1), ("pass", 0), ("call(lambda: assert_none(None))", 1)])
+def test_a_check_in_a_lambda_is_one_where_it_is_called(checks: Checks, call: str, ran: int) -> None:
+    source = "def assert_none(x):\n    if x is not None: raise ValueError\ndef call(f): f()\n"
+    test = loaded(checks, f"{source}def test():\n    later = lambda: assert_none(None)\n    {call}\n")
+    test()
+    assert checks.facts[_FILE].holds(test.__code__.co_firstlineno)
+    assert checks.found(test.__code__, lambda: (test, None))["ran"] == ran
+
+
+def test_a_bench_of_a_comparison_need_not_assert_it(checks: Checks) -> None:
+    test = loaded(checks, "def test():\n    a, b = 'a', 'b'\n    for _ in range(3): a == b\n")
+    test()
+    assert "dropped" not in checks.found(test.__code__, lambda: (test, None))
+
+
+@pytest.mark.parametrize(
+    "branch",
+    [
+        "if not b: raise AssertionError('none')\n        raise AssertionError('differ')",
+        "for x in a: assert x in b\n        pytest.fail('order')",
+    ],
+)
+def test_a_branch_that_fails_owes_nothing(checks: Checks, branch: str) -> None:
+    test = loaded(checks, f"def test():\n    a = b = [1]\n    if a != b:\n        {branch}\n    assert a\n")
+    test()
+    checks.note_due(test.__code__, passed=True)
+    assert checks.due.told().get("due", []) == []
 
 
 @pytest.mark.parametrize(
@@ -609,6 +646,10 @@ def test_vacuous_arrays() -> None:
     assert why_vacuous(ones, ones) == why_vacuous(ones, ones[:]) == "a tensor is compared with itself"
     assert why_vacuous(ones[:0], ones[:0].copy()) == "empty tensors are compared"
     assert why_vacuous(nan, nan.copy()) == "both sides are NaN throughout"
+    half = np.full(3, np.inf, dtype=np.float16)
+    assert why_vacuous(half, half.copy()) == "both sides are beyond what their type can hold"
+    assert why_vacuous(-half, -half.copy()) is None
+    assert why_vacuous(half.astype(float), half.astype(float)) is None
     assert why_vacuous(np.ma.masked_invalid(nan), ones) == "all that is compared is masked"
     assert why_vacuous(np.ma.masked_invalid([1.0, np.nan, 2.0]), ones) is None
     assert "tolerance" in str(why_vacuous(ones, ones + 1, atol=5))

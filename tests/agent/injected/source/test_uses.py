@@ -10,7 +10,7 @@ from types import FrameType
 
 import pytest
 
-from orchestrator.agent.injected.source import uses
+from orchestrator.agent.injected.source import caught, uses
 
 pytestmark = pytest.mark.unit
 
@@ -135,6 +135,45 @@ NOT_DROPPED = [
     "try:\n    try: fail()\n    finally:\n        for x in (1, 2): break\nexcept ValueError: act()",
 ]
 
+MANAGERS = """
+import contextlib
+class Passes:
+    def __enter__(self): return self
+    def __exit__(self, kind, *_): print("left by", kind)
+class Asks(Passes):
+    def __exit__(self, kind, *_): return kind is not None and issubclass(kind, ValueError)
+class Says(Passes):
+    def __exit__(self, kind, *_):
+        print("warning" if kind else "ok")
+        return True
+class Counts(Passes):
+    failed = 0
+    def __exit__(self, kind, *_):
+        if kind is ValueError:
+            Counts.failed += 1
+            return True
+class Others(Passes):
+    def __exit__(self, kind, *_): return kind is KeyError
+class Acts(Passes):
+    def __exit__(self, *_):
+        act()
+        return True
+@contextlib.contextmanager
+def step(name):
+    try: yield
+    except ValueError: print(name, "failed")
+@contextlib.contextmanager
+def timed():
+    try: yield
+    finally: print("done")
+@contextlib.contextmanager
+def refused():
+    try: yield
+    except ValueError: act()
+"""
+DROPPED_BY = ["Asks()", "Says()", "step('one')", "timed(), step('one')"]
+NOT_DROPPED_BY = ["Passes()", "Others()", "Acts()", "timed()", "refused()", "Counts()", "contextlib.nullcontext()"]
+
 
 class _Asked(BaseException):
     """Ends a program that is better not run."""
@@ -173,7 +212,15 @@ def test_what_a_status_leads_to(tmp_path: Path, source: str, used: bool) -> None
 
 @pytest.mark.parametrize(("source", "dropped"), [*((s, True) for s in DROPPED), *((s, False) for s in NOT_DROPPED)])
 def test_what_becomes_of_an_error(tmp_path: Path, source: str, dropped: bool) -> None:
-    assert asked(tmp_path, source, lambda frame: uses.drops_error(frame, ("ValueError", "Exception"))) is dropped
+    assert asked(tmp_path, source, lambda frame: caught.drops_error(frame, ("ValueError", "Exception"))) is dropped
+
+
+@pytest.mark.parametrize(
+    ("manager", "dropped"), [*((m, True) for m in DROPPED_BY), *((m, False) for m in NOT_DROPPED_BY)]
+)
+def test_what_a_manager_makes_of_an_error(tmp_path: Path, manager: str, dropped: bool) -> None:
+    source = f"{MANAGERS}try:\n    with {manager}: fail()\nexcept ValueError: act()\n"
+    assert asked(tmp_path, source, lambda frame: caught.drops_error(frame, ("ValueError", "Exception"))) is dropped
 
 
 def test_a_program_whose_text_is_not_there_looks_at_what_it_keeps() -> None:
