@@ -40,7 +40,7 @@ def parse(f: BinaryIO) -> list[Case]:
         open_tags.append(tag)
         if tag == "testcase":
             name = f"{attributes.get('classname', '')}.{attributes.get('name', '')}"
-            cases.append(Case(_letters(name.lstrip("."))))
+            cases.append(Case(_letters(name)))
         elif "testcase" in open_tags:
             _add_to(cases[-1], tag, attributes)
 
@@ -87,4 +87,5 @@ def _add_to(case: Case, tag: str, attributes: dict[str, str]) -> None:
 
 
 def _letters(text: str) -> str:
-    return re.sub(r"[^\w.]", "", text)
+    """But for dots in front: a file that is named as a module by itself (`--pyargs`) has no name in a node id."""
+    return re.sub(r"[^\w.]", "", text).lstrip(".")

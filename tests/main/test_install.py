@@ -115,6 +115,33 @@ def test_another_copy_of_the_package_is_not_the_commits(project: Project, tmp_pa
 
 
 @pytest.mark.slow
+def test_tests_inside_the_package_are_watched_where_it_is_installed(project: Project) -> None:
+    """`--pyargs` takes the installed package, not the tree's folder of its name; its tests are the commit's."""
+    own = SYSTEM.partition("      - name: script")[0].replace("[python, -m, pytest, -q, tests]", "[pytest, -q, PYARGS]")
+    own += "        cwd: src\n"
+    files = {
+        **toy(),
+        "src/toy/tests/__init__.py": "",
+        "src/toy/tests/test_it.py": "import toy\ndef test_a(): assert toy.value() == 1\n",
+        "src/toy/tests/test_b.py": "import toy\ndef test_b(): assert toy.value() < 2\n",
+    }
+    for named in ("--pyargs, toy", "--pyargs, toy.tests.test_it, toy.tests.test_b"):
+        project.commit({**files, "runbooks/own.yaml": own.replace("PYARGS", named)})
+        assert validate(project).stage("tests")["tests"]["passed"] == 2
+    project.commit(
+        {
+            "src/toy/tests/test_it.py": files["src/toy/tests/test_it.py"] + "def tset_c(): assert toy.value() == 2\n",
+            "src/toy/tests/test_b.py": "import toy\ndef test_b():\n    if toy.value() > 1: assert toy.value() == 2\n",
+            "src/toy/tests/test_d.py": "import pytest\npytest.importorskip('none_such')\ndef test_d(): assert 0\n",
+            "runbooks/own.yaml": own.replace("PYARGS", "--pyargs, toy"),
+        }
+    )
+    tests = validate(project, 3).stage("tests")["tests"]
+    assert (tests["passed"], tests["unasserted"], tests["skipped"], tests["deselected"]) == (2, 1, 1, 1)
+    assert "src/toy/tests/test_it.py::tset_c" in [each["id"] for each in tests["not_passed"]]
+
+
+@pytest.mark.slow
 def test_a_mutant_of_the_tree_is_one_of_what_is_installed_from_it(project: Project) -> None:
     """Its tests import the layer, where the patch of a file in src/ changed nothing."""
     patch = "--- a/src/toy/{0}\n+++ b/src/toy/{0}\n@@ -1,3 +1,4 @@\n{1}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _BACKEND = """
-import base64, hashlib, os, subprocess, sysconfig, zipfile
+import base64, glob, hashlib, os, subprocess, sysconfig, zipfile
 import settings
 
 asked = False  # PEP 517: each hook is called in a process of its own
@@ -25,7 +25,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     print("jobs", os.environ["MAX_JOBS"])
     needs = "".join(f"Requires-Dist: {text}\\n" for text in settings.REQUIRES)
     content = {
-        "toy/__init__.py": open("src/toy/__init__.py", "rb").read(),
+        **{file[len("src/") :]: open(file, "rb").read() for file in glob.glob("src/toy/**/*.py", recursive=True)},
         f"toy/_c{suffix}": open(f"_c{suffix}", "rb").read(),
         "toy-1.0.dist-info/METADATA": f"Metadata-Version: 2.1\\nName: toy\\nVersion: 1.0\\n{needs}".encode(),
         "toy-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",

@@ -91,11 +91,13 @@ def test_junit_cases() -> None:
         <property name="route.selected" value="triton@cpu:interpreted"/><property name="other" value="1"/>
       </properties></testcase>
       <testcase classname="" name="a.test_e"><skipped message="collection skipped"/></testcase>
+      <testcase classname="" name="test_h"/>
       <testcase classname="a.f" name="g"><failure/><error/></testcase></testsuite></testsuites>"""
     cases = junit.parse(io.BytesIO(text.encode()))
     assert [(c.key, c.outcome) for c in cases] == [
         (junit.case_key("a/test_b.py::TestC::test_d[x-1]"), "passed"),
         (junit.case_key("a/test_e.py"), "skipped"),
+        (junit.case_key("::test_h"), "passed"),  # of a file that is named as a module
         (junit.case_key("a/f.py::g"), "error"),
     ]
     assert cases[0].routes == {"route.selected": ["triton@cpu:interpreted"]}

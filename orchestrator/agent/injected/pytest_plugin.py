@@ -443,18 +443,25 @@ class Collection:
             self._ignored.append(collection_path)
         return is_ignored
 
+    @_wrapping(tryfirst=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Wrapper:
+        """A node's id leads to its file only below pytest's root."""
+        report = _result_of((yield))
+        if not report.passed and not isinstance(collector, pytest.Class):
+            self._said.add(os.path.relpath(collector.path, collector.config.rootpath))
+        return report
+
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if not report.passed:
-            self._said.add(report.nodeid)
         if getattr(report, _COLLECTED, None) != _extent(report):
             self._tell("collect_error", id=report.nodeid, reason="what pytest had collected was replaced by a hook")
 
     @_wrapping(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> Wrapper:
         self._note(items)
-        for path in ignored(session, items, self._ignored) if self._ignored else ():
+        place = _guard.checks.marking.place_in_tree
+        for path in ignored(session, items, place, self._ignored) if self._ignored else ():
             self._tell("ignored", ids=[os.path.relpath(path, session.config.rootpath)])
-        missing = list(not_collected(session, items, _guard.checks.tree, self._said))
+        missing = list(not_collected(session, items, place, self._said))
         if missing:
             self._tell("not_collected", ids=missing)
         result = yield

@@ -141,7 +141,7 @@ class Marking:
         replace(
             rewrite,
             "_read_pyc",
-            lambda read: lambda path, *more: None if self._is_ours(str(path)) else read(path, *more),
+            lambda read: lambda path, *more: None if self.place_in_tree(str(path)) else read(path, *more),
         )
         replace(
             rewrite,
@@ -164,11 +164,12 @@ class Marking:
         own = _made_by(rewrite)
 
         def rewritten(file: Any, config: Any) -> Any:
-            path = str(file)
-            if not self._is_ours(path) or _made_by(rewrite) != own:
+            path = self.place_in_tree(str(file))
+            if not path or _made_by(rewrite) != own:
                 return _without_collecting(function, file, config)
             way = (sys.modules["_pytest"].__version__, str(config.getini("enable_assertion_pass_hook")))
-            return None, self._once(path, read(path), way, lambda: _without_collecting(function, file, config)[1])
+            there = type(file)(path)
+            return None, self._once(path, read(path), way, lambda: _without_collecting(function, there, config)[1])
 
         return rewritten
 

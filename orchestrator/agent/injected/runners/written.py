@@ -13,9 +13,24 @@ import re
 import sys
 from collections import Counter, defaultdict
 from fnmatch import fnmatch
+from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Collection, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 import pytest
 
@@ -27,6 +42,8 @@ from .misnamed import is_named, is_nearly_hook, is_nearly_test, names_in
 NO_TESTS_IN = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", "venv", "{arch}", "__pycache__")
 """pytest's default `norecursedirs`: where nobody expects the commit's tests."""
 Names = Tuple[str, ...]
+Place = Callable[[str], str]
+"""Where a file stands in the tree, if it does, or was installed from there."""
 
 _FILES = ("test_*.py", "*_test.py")
 _NO_TESTS = ("conftest.py", "setup.py")
@@ -79,14 +96,15 @@ class _Written(NamedTuple):
 
 
 def not_collected(
-    session: pytest.Session, items: Iterable[pytest.Item], tree: str, said: Collection[str]
+    session: pytest.Session, items: Iterable[pytest.Item], place_in_tree: Place, said: Collection[str]
 ) -> Iterator[str]:
-    """The ids of tests that are written where the session collects, in the tree, and are none of its `items`.
+    """The ids of tests that are written where the session collects, in the tree or installed from it, and are none of
+    its `items`.
 
     Of the files and folders in `said` it is known already that they were not collected.
     """
     items = list(items)
-    found = _collected(items)
+    found = _collected(items, place_in_tree)
     functions = _function_names(session)
     used = {name for item in items for name in getattr(item, "fixturenames", ())}
     fixtures = _Fixtures(_fixtures(session), used, session.config.pluginmanager.has_plugin("nose"))
@@ -94,16 +112,19 @@ def not_collected(
     for file in map(str, _files(session, {item.path for item in items})):
         relative = os.path.relpath(file, session.config.rootpath)
         known = any(relative == path or relative.startswith(path + os.sep) for path in said)
-        if file.startswith(tree) and not known:
-            for path in _missing(Path(file), found, functions, fixtures):
-                yield "::".join([relative, *path])
+        written = "" if known else place_in_tree(file)
+        if written:
+            for path in _missing(Path(written), found, functions, fixtures):
+                yield "::".join([os.path.relpath(written, session.config.rootpath), *path])
 
 
-def ignored(session: pytest.Session, items: Iterable[pytest.Item], paths: Iterable[Path]) -> Iterator[Path]:
+def ignored(
+    session: pytest.Session, items: Iterable[pytest.Item], place_in_tree: Place, paths: Iterable[Path]
+) -> Iterator[Path]:
     """Those of the files and folders that pytest was told not to look at which may hold tests that no item runs; but
     not what stands beside the way to those that are named, which it asks about too.
     """
-    found = _collected(items)
+    found = _collected(items, place_in_tree)
     functions = _function_names(session)
     patterns = session.config.getini("python_files")
     for path in paths:
@@ -139,10 +160,10 @@ def _left_out(items: Iterable[pytest.Item]) -> Iterator[str]:
             yield from (f"{item.nodeid} (+SKIP in line {begins + line + 1})" for line in left)
 
 
-def _collected(items: Iterable[pytest.Item]) -> _Collected:
+def _collected(items: Iterable[pytest.Item], place_in_tree: Place) -> _Collected:
     found = _Collected(set(), defaultdict(lambda: defaultdict(int)), set(), {}, {}, set())
     for (parent, path), siblings in groupby(items, lambda item: (item.parent, item.path)):
-        file = str(path)
+        file = place_in_tree(str(path)) or str(path)
         classes = tuple(node.name for node in parent.listchain() if isinstance(node, pytest.Class)) if parent else ()
         copy = _installed_copy(parent, file)
         own = found.classes[file, classes] = getattr(parent, "cls", None)
@@ -210,7 +231,7 @@ def _files(session: pytest.Session, collected: Set[Path]) -> List[Path]:
     named = session.config.pluginmanager.get_plugin("nsa-pod-named")
     for argument in {*map(str, session.config.args), *getattr(named, "targets", ())}:
         name, _, inner = argument.partition("::")
-        path = Path(os.path.abspath(session.config.invocation_params.dir / name))
+        path = _path_of(name, session.config)
         (single if inner else folders if path.is_dir() else whole).add(path)
     homes = {path.parent for path in collected}
     patterns = (*_FILES, *session.config.getini("python_files"))
@@ -220,6 +241,17 @@ def _files(session: pytest.Session, collected: Set[Path]) -> List[Path]:
         if path.parent in homes or any(fnmatch(path.name, pattern) for pattern in patterns):
             whole.add(path)
     return sorted(whole | (collected - single))
+
+
+def _path_of(argument: str, config: pytest.Config) -> Path:
+    """The file or folder that pytest takes an argument for: with `--pyargs` a module goes before a path of its name."""
+    try:
+        spec = find_spec(argument) if config.option.pyargs else None
+    except Exception:  # whatever the module's parents raise; pytest takes it for a path, or has ended with it
+        spec = None
+    if spec and spec.has_location and spec.origin:
+        return Path(os.path.dirname(spec.origin) if spec.submodule_search_locations else spec.origin)
+    return Path(os.path.abspath(config.invocation_params.dir / argument))
 
 
 def _below(folders: Iterable[Path]) -> Iterator[Path]:
