@@ -8,27 +8,23 @@ tree is a stand-in.
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import json
 import os
 import posixpath
 import re
-import zipfile
-import zlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Container, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 from urllib.parse import unquote, urlsplit
 
 from orchestrator.agent.env.interpreter import Interpreter
+from orchestrator.agent.evidence.copies import files_of, in_archive, is_version, says_the_same
 from orchestrator.agent.evidence.provided import Provided
 from orchestrator.agent.layout import Layout
 from orchestrator.shared.stage_record import Elsewhere, ForeignModule
 from orchestrator.shared.text import listing, plain
-from orchestrator.shared.tree import LINK, Manifest, entry_of, object_name
+from orchestrator.shared.tree import LINK, Manifest, entry_of
 
-_NOTE = re.compile(r"version|(^|_)(commit|revision|date|time)(_|$)", re.IGNORECASE)  # names of what builds write
 CODE_FOLDERS = (
     "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/share",
     "/usr/bin", "/usr/sbin", "/usr/local/lib", "/usr/local/lib64", "/usr/local/bin", "/usr/local/share", "/nix/store",
@@ -46,7 +42,6 @@ _CACHES_AT_HOME = (".triton", ".torch", ".pex", ".shiv", ".cupy", ".nv", ".pyten
 _CACHE_VARIABLES = ("HF_MODULES_CACHE", "PEX_ROOT", "SHIV_ROOT", "CUPY_CACHE_DIR", "NUMBA_CACHE_DIR")
 _PROGRAM_FOLDERS = ("bin", "sbin", "libexec", "etc")  # profile.d, where what is installed has itself be read in
 _MOST = 1000
-_MOST_PACKED = 64 << 20
 _UNREADABLE = (".pyc", ".whl", ".zip", ".egg", ".pyz")
 _COMPILED_FROM = (".c", ".cc", ".cpp", ".cxx", ".cu", ".pyx", ".rs", ".f90")
 _WRITTEN_BY_BUILDS = ("_version.py", "version.py", "__version__.py", "__about__.py")  # versioneer's, above all
@@ -228,7 +223,7 @@ class StageOrigins:
         homes = self._homes
         for name, file in seen.modules:
             found = _altered(name, file, homes) if _is_below(file, homes.layer) else ()
-            others = [c.name for c, of in found if not any(_says_the_same(c, Path(homes.tree, path)) for path in of)]
+            others = [c.name for c, of in found if not any(says_the_same(c, Path(homes.tree, path)) for path in of)]
             if others:
                 yield f"{plain(name)} was installed with other code than the commit's: {listing(sorted(others))}"
 
@@ -261,7 +256,7 @@ class StageOrigins:
         if not places and apart:
             places = self._provided.usual_places_of(name)
             if file not in places:
-                places = frozenset(p for p in places if _is_version(path, Path(self._homes.tree, p)))
+                places = frozenset(p for p in places if is_version(path, Path(self._homes.tree, p)))
         if not places or file in places or not file.endswith(".py"):
             return False
         folders = [os.path.dirname(place) for place in places if os.path.basename(place) == path.name]
@@ -276,7 +271,7 @@ class StageOrigins:
         """Whether a module of the tree, or a file of the package that it is, says something else than its counterpart
         in `folder`. A file of the commit has to have one; a build may have added files, and written the version.
         """
-        for copy in _files_of(path):
+        for copy in files_of(path):
             counterpart = _digest(self._homes, posixpath.join(folder, str(copy.relative_to(path.parent))))
             is_committed = _digest(self._homes, os.path.relpath(copy, self._homes.tree)) != ""
             may_be_built = not counterpart or copy.name in _WRITTEN_BY_BUILDS
@@ -337,38 +332,10 @@ def _is_altered(name: str, file: str, homes: Homes) -> bool:
 def _altered(name: str, file: str, homes: Homes) -> Iterator[Tuple[Path, Iterable[str]]]:
     """The files of a copy of the tree's module that say something else than the commit, each with its files there."""
     site = _without_module(name, file)
-    for copy, digest in _packed(Path(file)) or ((c, entry_of(os.path.realpath(c))[1]) for c in _files_of(Path(file))):
+    for copy, digest in in_archive(Path(file)) or ((c, entry_of(os.path.realpath(c))[1]) for c in files_of(Path(file))):
         committed = _counterparts(os.path.relpath(copy, site), os.path.relpath(copy, homes.tree), homes)
         if committed and digest and copy.name not in _WRITTEN_BY_BUILDS and digest not in committed.values():
             yield copy, committed
-
-
-def _says_the_same(copy: Path, of: Path) -> bool:
-    """But for comments, for types of arguments, and for what builds note of themselves."""
-    with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError):
-        return _code(copy) == _code(of)
-    return False
-
-
-def _code(file: Path) -> str:
-    module = ast.parse(file.read_bytes())
-    module.body = [node for node in module.body if not _is_note(node)]
-    for node in ast.walk(module):
-        if isinstance(node, ast.arg):
-            node.annotation = None
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            node.returns = None
-    return ast.dump(module)
-
-
-def _is_note(node: ast.stmt) -> bool:
-    """Whether a module's constant tells its version, or when and of what it was built."""
-    if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
-        return False
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    names = [n.id if isinstance(n, ast.Name) else "" for n in targets]
-    is_constant = not any(isinstance(n, (ast.Name, ast.Call)) for n in ast.walk(node.value))
-    return is_constant and all(map(_NOTE.search, names))
 
 
 def _counterparts(module: str, itself: str, homes: Homes) -> Dict[str, str]:
@@ -383,47 +350,6 @@ def _counterparts(module: str, itself: str, homes: Homes) -> Dict[str, str]:
         for path, digest in homes.sources.get(posixpath.basename(shape), {}).items()
         if path != itself and (path == shape or path.endswith(f"/{shape}"))
     }
-
-
-def _packed(module: Path) -> List[Tuple[Path, str]]:
-    """The same as `_files_of` of a module in an archive, with what they are; nothing where it is in none."""
-    archive = next((parent for parent in module.parents if parent.is_file()), None)
-    if archive is None:
-        return []
-    inside = f"{module.parent}/" if module.name.startswith("__init__.") else str(module)
-    try:
-        with zipfile.ZipFile(archive) as packed:
-            found = {archive / name: name for name in packed.namelist() if name.endswith(".py")}
-            mine = {path: name for path, name in found.items() if str(path).startswith(inside)}
-            if sum(packed.getinfo(name).file_size for name in mine.values()) <= _MOST_PACKED:
-                return [(path, object_name("blob", packed.read(name))) for path, name in mine.items()]
-    except (OSError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error):
-        pass
-    return [(module, "unreadable")]
-
-
-def _files_of(module: Path) -> Iterable[Path]:
-    """The module, and what is in the package that it is."""
-    return module.parent.rglob("*.py") if module.name.startswith("__init__.") else [module]
-
-
-def _is_version(module: Path, of: Path) -> bool:
-    """Whether two modules, or packages, define much the same: half of what the smaller one does."""
-    here, there = _defined_in(module), _defined_in(of)
-    return 2 * len(here & there) >= min(len(here), len(there)) > 0
-
-
-def _defined_in(module: Path) -> Set[str]:
-    """The functions, classes and modules of a module, or package, by their names."""
-    found: Set[str] = set()
-    for file in _files_of(module):
-        found.update({file.stem} - {module.stem})
-        try:
-            body = ast.parse(file.read_bytes()).body
-        except (OSError, SyntaxError, ValueError, RecursionError):
-            continue
-        found.update(node.name for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef)))
-    return found
 
 
 def _differs(copy: Path, committed: Container[str]) -> bool:
