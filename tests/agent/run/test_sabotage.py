@@ -100,6 +100,15 @@ def test_a_unittest_notices_too(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.process
+def test_a_plugin_of_pytest_is_reached(tmp_path: Path) -> None:
+    """pytest imports its plugins by an importer of its own, whose modules no finder is asked for."""
+    project = made(tmp_path, {"kills": ["code_of:square"]}, "-p", "code_of")
+    outcome = project.validate("--runbook", "r")
+    assert outcome.stage("unit")["kills"] == {"killed": 1, "of": 1, "survivors": []}
+
+
+@pytest.mark.slow
+@pytest.mark.process
 def test_workers_of_xdist_are_reached(tmp_path: Path) -> None:
     pytest.importorskip("xdist")
     project = made(tmp_path, {"kills": ["code_of:square"], "mutants": [{"patch": "wrong.patch"}]}, "-n", "2")

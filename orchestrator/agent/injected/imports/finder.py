@@ -6,7 +6,7 @@ import sys
 from sys import _getframe  # bound here, as in `hooks`
 
 from ..frames import importing
-from ..hooks import tell
+from ..hooks import replace, tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Finder:
         self._tree = tree
         self._names = frozenset(names)
         self._sought = sought
-        self._after: dict[str, list[After]] = {}
+        self._after: dict[str, list[After]] = {"_pytest.assertion.rewrite": [self._watch_rewriting]}
         self.begun: list[After] = []
         self.ended: list[Ended] = []
 
@@ -66,6 +66,18 @@ class Finder:
             ended.append(lambda module, error, frame: self._has_imported(name, module) if error is None else None)
         if ended:
             _look_on(loader, self.begun if is_ours else (), ended)
+
+    def _watch_rewriting(self, rewrite: ModuleType) -> None:
+        """pytest's importer of what it rewrites (plugins, among them those of a tree) goes before this finder."""
+
+        def looked_at(run: Callable[..., None]) -> Callable[..., None]:
+            def exec_module(hook: Any, module: ModuleType) -> None:
+                run(hook, module)
+                self._has_imported(module.__name__, module)
+
+            return importing(exec_module)  # type: ignore[no-any-return]
+
+        replace(rewrite.AssertionRewritingHook, "exec_module", looked_at)
 
     def _has_imported(self, name: str, module: ModuleType) -> None:
         for hook in self._after.pop(name, ()):
