@@ -29,6 +29,15 @@ print("VALUE is", pkg.core.VALUE)
 """
 ONLY_READS = "".join(line for line in EDIT_AND_BACK.splitlines(keepends=True) if '"w"' not in line)
 NEEDS_BUILT = "import os\ndef test_a(): assert os.path.exists('pkg/core.so')\n"
+FORGES_BYTECODE = """
+import importlib.util, os, py_compile, tempfile
+
+with tempfile.NamedTemporaryFile("w", suffix=".py") as other:
+    other.write("VALUE = 2\\n")
+    other.flush()
+    place = importlib.util.cache_from_source(os.path.abspath("pkg/core.py"))
+    py_compile.compile(other.name, place, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+"""
 LEAVES_BYTECODE = """
 import importlib.util, py_compile
 open('other.py', 'w').write('VALUE = 2\\n')
@@ -380,6 +389,17 @@ LIES = [
         "stale bytecode in the working tree passes where the source fails",
         honest="clean_tree",
         beside={f"stale/__pycache__/core.{sys.implementation.cache_tag}.pyc": stale_bytecode()},
+    ),
+    lie(
+        tests(
+            "forged_bytecode",
+            "failed",
+            "test_a failed",
+            NEEDS_VALUE.format(2),
+            files={**CORE, "forged_bytecode/conftest.py": FORGES_BYTECODE},
+        ),
+        "a conftest leaves bytecode that Python takes without a look at the source beside it",
+        honest="clean_tree",
     ),
     lie(
         tests("fixed_in_place", "failed", "test_a failed", FAILS),

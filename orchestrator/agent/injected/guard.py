@@ -6,6 +6,7 @@ the agent ask for a stack dump.
 
 from __future__ import annotations
 
+import _imp
 import atexit
 import os
 import sys
@@ -189,6 +190,7 @@ class Guard:
         for name in _LATE.keys() & sys.modules.keys():
             self._bring(name)
         self._finder.start()
+        _imp.check_hash_based_pycs = "always"  # no bytecode is taken for its source's because it says so
 
     def _leaves(self, frame: object, status: int) -> None:
         """Children of multiprocessing, and what forks, end without their exit functions."""
