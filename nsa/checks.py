@@ -199,7 +199,10 @@ def where(operation: str, q: Tensor, keys: int | None, x: Arguments) -> None:
                 f"{operation}: q_start must be integers [B={q.shape[0]}], got {q_start.dtype} {list(q_start.shape)}"
             )
     elif keys is not None and q.shape[1] != keys:
-        raise ValueError(f"{operation}: q has {q.shape[1]} tokens and k has {keys}; without q_start they agree")
+        raise ValueError(
+            f"{operation}: q [B,T,Hq,Dk] has {q.shape[1]} tokens and k [B,Tk,Hkv,Dk] has {keys}; without q_start they "
+            "agree"
+        )
 
 
 def compressed_count(operation: str, q: Tensor, count: int, x: Arguments) -> None:

@@ -54,6 +54,7 @@ def nsa_decode(
     Raises:
         ValueError: arguments that do not go together, or do not fit the cache.
         TypeError: an argument of another type.
+        nsa.routing.RoutingError: as `nsa.nsa_attention`.
     """
     _check_cache(NAME, cache)
     if library.intercepted((q, k, v, gates)):
@@ -248,6 +249,9 @@ def cached_attention(
 
     Returns:
         o [B,1,Hq,Dv], and the selected blocks int32 [B,1,Hkv,n_sel]. Not differentiable, as `nsa_decode`.
+
+    Raises:
+        ValueError, TypeError, nsa.routing.RoutingError: as `nsa_decode`.
     """
     name = "cached_attention"
     _check_cache(name, cache)

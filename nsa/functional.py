@@ -32,7 +32,8 @@ def nsa_attention(
     """Compressed, selected and window attention, summed under the gates (Eq. 5).
 
     Args:
-        q: [B,T,Hq,Dk], fp16, bf16, fp32 or fp64, as are all tensors here but borders, positions and blocks.
+        q: [B,T,Hq,Dk], fp16, bf16, fp32 or fp64. All tensors here are of its dtype and on its device, but for borders,
+            positions and blocks.
         k, v: one tensor [B,Tk,Hkv,Dk], [B,Tk,Hkv,Dv] for all branches, or a triple (cmp, sel, win).
         gates: [B,T,Hq,3] in (cmp, sel, win) order, already activated.
         config: the sizes.
@@ -69,6 +70,9 @@ def plan(*args: object, **kwargs: object) -> AttentionPlan:
     tensors: compiled, then recorded. `plan.run(q, k, v, gates, ...)` then only allocates and launches, also inside a
     CUDA graph.
 
+    Returns:
+        the plan: `run`, and `request` and `decision`, which say what computes the calls and why.
+
     Raises:
         ValueError, TypeError, nsa.routing.RoutingError: as `nsa_attention`.
     """
@@ -83,7 +87,7 @@ def rotate(
 
     Args:
         x: queries or keys [B,T,H,D], D even; any strides.
-        positions: integers [B,T], or [1,T] for all batch entries.
+        positions: int32 or int64 [B,T], or [1,T] for all batch entries, beside x.
         base: of the geometric series of wavelengths.
         backend, strict: see `nsa.nsa_attention`.
 
@@ -102,7 +106,7 @@ def compress(
     Args:
         x: keys or values [B,T,Hkv,D], not rotated.
         config: the sizes.
-        phi: a learned map; None is the mean.
+        phi: a learned map, an `nsa.phi.WeightedPhi` or `nsa.phi.MlpPhi`; None is the mean.
         cu_seqlens: borders of packed sequences, int32 or int64 [N+1]; B is 1.
         backend, strict: see `nsa.nsa_attention`.
 

@@ -158,6 +158,9 @@ class NativeSparseAttention(nn.Module):
 
         Returns:
             [B,T,dim].
+
+        Raises:
+            ValueError, TypeError, nsa.routing.RoutingError: as `nsa.nsa_attention`; a cache that is not this layer's.
         """
         self._check_call(x, cache, cu_seqlens, counts)
         if cu_seqlens is not None:
@@ -178,8 +181,12 @@ class NativeSparseAttention(nn.Module):
     def new_cache(
         self, batch: int, capacity: int = 1024, *, dtype: torch.dtype | None = None, page_size: int | None = None
     ) -> NSACache:
-        """An empty cache for this layer, on its device; dtype defaults to that of its weights, where these are no
-        quantised ones to that of its other parameters, else PyTorch's own; pages to none.
+        """An empty cache for this layer, on its device, of `batch` sequences.
+
+        Args:
+            batch, capacity, page_size: see `nsa.NSACache`; what does not fit makes the buffers grow.
+            dtype: of keys and values; default that of the layer's weights, where these are quantised that of its other
+                parameters, else PyTorch's own.
         """
         parameters = (x for x in (*self.to_k.parameters(), *self.parameters()) if x.is_floating_point())
         like = next(parameters, torch.empty(0))

@@ -45,6 +45,9 @@ class Followed(Exception):
 class Operation(library.Operator):
     """A public function: how its calls are told apart, planned and computed. What it demands is `nsa.checks.NAME`.
 
+    In all methods `x` are the function's arguments by name; `keep`: give what the gradient needs, too, as the operator
+    `nsa::NAME` does for `nsa::NAME_backward`; `looked`: what borders, positions and blocks hold was looked at before.
+
     Args:
         function: the signature.
         routed: its name for routing and backends.
@@ -75,7 +78,9 @@ class Operation(library.Operator):
     # --- a call ---
 
     def __call__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """What the function returns."""
+        """What the function returns: by its plan; by the operator where something follows the call; under autocast by
+        the plan of narrower tensors.
+        """
         x = self.bound(args, kwargs)
         if library.followed():
             return self.returned(self.dispatched(x), x)
@@ -101,7 +106,7 @@ class Operation(library.Operator):
         return x
 
     def run(self, keep: bool = False, looked: bool = False, **x: Any) -> list[Tensor]:
-        """All results, plainly computed; `looked`: what the tensors hold was looked at."""
+        """All results, plainly computed."""
         x = {**self.defaults, **x}
         return self.computed(self.plan(x, keep, self.key(x, keep)), x, keep, looked)
 
@@ -157,6 +162,7 @@ class Operation(library.Operator):
         return plan
 
     def planned(self, x: Arguments, keep: bool, key: Key | None) -> Plan:
+        """A new plan: the arguments are looked at, and a backend is decided for."""
         self.demands(self.title, x)
         for name in self._switches:
             checks.switch(self.title, name, x[name])
@@ -192,7 +198,7 @@ class Operation(library.Operator):
     # --- computing ---
 
     def computed(self, plan: Plan, x: Arguments, keep: bool, looked: bool = False) -> list[Tensor]:
-        """All results of a call of the plan's kind; then, if the flag says so, what its gradient needs."""
+        """All results of a call of the plan's kind."""
         request, x = plan.request, self.placed(plan, x)
         if not looked and (request.packed or request.offset or x.get("block_indices") is not None):
             k_cmp = x.get("k_cmp") if x.get("compressed") is None else x["compressed"][0]

@@ -64,12 +64,12 @@ def add_shape(to: argparse.ArgumentParser, **defaults: int) -> None:
         to.add_argument(*names, type=positive, default=defaults.get(name, usual), help=meaning)
 
 
-def add_where(to: argparse.ArgumentParser, threads: int | None = None) -> None:
+def add_where(to: argparse.ArgumentParser) -> None:
     """--device --dtype --seed --threads"""
     to.add_argument("--device", default=None, help="default: cuda where there is one, else cpu")
     to.add_argument("--dtype", choices=DTYPES, default=None, help="default: bf16 on cuda, fp32 on a CPU")
     to.add_argument("--seed", type=int, default=0, help="of everything random")
-    to.add_argument("--threads", type=positive, default=threads, help="CPU threads; default: as PyTorch finds")
+    to.add_argument("--threads", type=positive, default=None, help="CPU threads; default: as PyTorch finds")
 
 
 def shape_of(args: argparse.Namespace) -> Shape:

@@ -36,6 +36,7 @@ class NSALanguageConfig(PretrainedConfig):
 
     model_type = "nsa_lm"
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "cache"]
+    attribute_map: ClassVar[dict[str, str]] = {"rope_theta": "rope_base"}  # else what every other model says is ignored
 
     def __init__(
         self, vocab_size: int = 256, hidden_size: int = 128, num_hidden_layers: int = 2, num_attention_heads: int = 4,

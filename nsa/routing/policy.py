@@ -118,14 +118,15 @@ def _all_of(name: str) -> dict[str, str]:
 
 
 def _named(choice: Mapping[str, str]) -> Mapping[str, str]:
-    """The mapping, if it is one and each of its keys is an operation."""
+    """The mapping, if it is one from operations to backends."""
     if not isinstance(choice, Mapping):
         raise TypeError(
             f"backend must be a name, a mapping from operation to name, or None, got {type(choice).__name__}"
         )
-    for name in choice:
+    for name, backend in choice.items():
         if name not in registry.OPERATIONS:
             raise ValueError(f"backend: unknown operation {name!r}; expected {', '.join(registry.OPERATIONS)}")
+        registry.check_name(backend)
     return choice
 
 

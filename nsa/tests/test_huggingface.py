@@ -28,6 +28,13 @@ def prompt(length: int = 30, batch: int = 2) -> torch.Tensor:
     return torch.randint(1, 256, (batch, length), generator=torch.Generator().manual_seed(1))
 
 
+def test_the_base_of_rotary_positions_has_the_name_that_other_models_give_it(tmp_path: Path) -> None:
+    lm = model(rope_theta=5e5)
+    assert lm.config.rope_base == lm.model.blocks[0].attention.rope_base == 5e5
+    lm.config.save_pretrained(tmp_path)
+    assert NSALanguageConfig.from_pretrained(tmp_path).rope_theta == 5e5
+
+
 def test_it_generates_the_same_with_and_without_its_cache() -> None:
     lm, text = model(), prompt()
     with_cache, without = (lm.generate(text, use_cache=use, **GREEDY) for use in (True, False))

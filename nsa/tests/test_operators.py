@@ -179,12 +179,16 @@ def test_export_of_packed_sequences() -> None:
 
 
 @needs_graphs
-def test_a_graph_that_ends_before_an_operator_leaves_out_what_it_runs() -> None:
-    """No graph knows how many compressed tokens packed sequences have: then routing and plans were compiled."""
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_graph_that_ends_before_an_operator_leaves_out_what_it_runs(inference: bool) -> None:
+    """No graph knows how many compressed tokens packed sequences have: then routing and plans were compiled. In
+    inference mode autograd, where else what runs is left out, is passed by.
+    """
     layer = NativeSparseAttention(64, 4, 2, SMALL, phi="weighted").to(DEVICE)
     x, borders = torch.randn(1, 20, 64, device=DEVICE), torch.tensor([0, 7, 20], device=DEVICE)
     torch._dynamo.reset()
-    found = torch._dynamo.explain(lambda x: layer(x, cu_seqlens=borders))(x)
+    with torch.inference_mode(inference):
+        found = torch._dynamo.explain(lambda x: layer(x, cu_seqlens=borders))(x)
     ends = {Path(reason.user_stack[-1].filename).name for reason in found.break_reasons}
     assert found.break_reasons and ends == {"library.py"}
 

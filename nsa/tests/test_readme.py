@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import torch
 import nsa
 
 README = Path(nsa.__file__).parents[1] / "README.md"
+DOCUMENTS = (README, *sorted((README.parent / "docs").glob("*.md")))
 BLOCKS = re.findall(r"(?:^(?:    .*)?\n)+", README.read_text(), re.M)
 EXAMPLES = [block for block in BLOCKS if "import torch" in block]
 
@@ -27,6 +30,14 @@ def test_an_operation_a_layer_and_a_model_are_shown() -> None:
         "NativeSparseAttention",
         "NSAForCausalLM",
     ]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_what_a_document_names_of_the_library_is_there(document: Path) -> None:
+    """`nsa.x.y`, called or not; modules to run are looked for elsewhere."""
+    for name in re.findall(r"(?<!-m )(?<![\w.])(nsa(?:\.\w+)+)", document.read_text()):
+        parent, _, last = name.rpartition(".")
+        assert hasattr(import_module(parent), last) or find_spec(name), name
 
 
 def test_the_operation() -> None:

@@ -49,7 +49,8 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: window(v=V[:, :19]), r"v must have the shape \[B=1,Tk=20,Hkv=2,Dv\], got \[1, 19, 2, 6\]"),
     (lambda: window(k=K.double()), "k .* must have the dtype and device of q"),
     (lambda: window(Q.int(), K.int(), V.int()), "q must be fp16, bf16, fp32 or fp64"),
-    (lambda: window(Q[:, :10]), "without q_start they agree"),
+    (lambda: window(Q[:, :10]), r"q \[B,T,Hq,Dk\] has 10 tokens and k .* has 20; without q_start they agree"),
+    (lambda: window(*(x.transpose(1, 2) for x in (Q, K, K))), r"q \[B,T,Hq,Dk\] has 4 tokens and k .* has 2"),
     (lambda: window(w=0), "window must be at least 1"),
     (lambda: window(cu_seqlens=borders(0, 5, 21)), "cu_seqlens must rise from 0 to T=20"),
     (lambda: window(cu_seqlens=borders(0, 9, 5, 20)), "cu_seqlens must rise from 0 to T=20"),
@@ -104,6 +105,8 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: NativeSparseAttention(32, 4, 2)(torch.ones(1, 3, 31)), r"x must have the shape \[B,T,dim=32\], got"),
     (lambda: NativeSparseAttention(32, 4, 2, rope_base=-1), "base of rotary positions must be a positive number"),
     (lambda: NativeSparseAttention(32, 4, 2, backend="tritn"), "unknown backend 'tritn'"),
+    (lambda: NativeSparseAttention(32, 4, 2, backend={"decode": "tritn"}), "unknown backend 'tritn'"),
+    (lambda: nsa_attention(Q, K, V, GATES, CONFIG, backend={"decode": "tritn"}), "unknown backend 'tritn'"),
     (lambda: LAYER(torch.ones(1, 3, 32), cu_seqlens=borders(0, 3).to("meta")), "cu_seqlens must hold numbers"),
     (lambda: LAYER(torch.ones(1, 3, 32), LAYER.new_cache(2)), "x has B=1 and the cache has 2 sequences"),
     (
