@@ -438,3 +438,9 @@ class NSACache:
     @property
     def _all_rows(self) -> tuple[Rows, ...]:
         return self.compressed, self.selected, self.window, self.pending
+
+
+def check_cache(operation: str, cache: object) -> None:
+    """Refuse what is no cache."""
+    if not isinstance(cache, NSACache):
+        raise TypeError(f"{operation}: cache must be an NSACache, got {type(cache).__name__}")

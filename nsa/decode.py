@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nsa import checks, flags, functional, library, reference, routing
 from nsa.blocks import num_compressed
-from nsa.cache import CACHES, Branches, NSACache, Triple
+from nsa.cache import CACHES, Branches, NSACache, Triple, check_cache
 from nsa.config import BRANCHES
 from nsa.host import to_device, with_numbers
 from nsa.operations import widened
@@ -56,7 +56,7 @@ def nsa_decode(
         TypeError: an argument of another type.
         nsa.routing.RoutingError: as `nsa.nsa_attention`.
     """
-    _check_cache(NAME, cache)
+    check_cache(NAME, cache)
     if library.intercepted((q, k, v, gates)):
         checks.dense(NAME, {"q": q, "k": k, "v": v, "gates": gates})
         numbers, tensor = (None, counts) if isinstance(counts, Tensor) else (counts and list(counts), None)
@@ -219,11 +219,6 @@ def _routed(
     return o, chosen
 
 
-def _check_cache(operation: str, cache: object) -> None:
-    if not isinstance(cache, NSACache):
-        raise TypeError(f"{operation}: cache must be an NSACache, got {type(cache).__name__}")
-
-
 def _check_query(operation: str, q: Tensor, gates: Tensor, k: Tensor, v: Tensor, strict: object) -> None:
     checks.attention(operation, q, k, v)
     checks.gates(operation, gates, q)
@@ -254,7 +249,7 @@ def cached_attention(
         ValueError, TypeError, nsa.routing.RoutingError: as `nsa_decode`.
     """
     name = "cached_attention"
-    _check_cache(name, cache)
+    check_cache(name, cache)
     checks.axes(name, ("q", q, "B,T,Hq,Dk"), T=1)
     if cache.empty:
         raise ValueError(f"{name}: the cache must hold a token at least; it is empty")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nsa import blocks, checks, ops, routing
-from nsa.cache import NSACache, Triple
+from nsa.cache import NSACache, Triple, check_cache
 from nsa.compressors import Compressor, MeanCompressor
 from nsa.config import NSAConfig
 from nsa.host import int32_on
@@ -206,8 +206,7 @@ class NativeSparseAttention(nn.Module):
             if counts is not None:
                 raise ValueError(f"{NAME}: counts are of a step with a cache")
             return
-        if not isinstance(cache, NSACache):
-            raise TypeError(f"{NAME}: cache must be an NSACache, got {type(cache).__name__}")
+        check_cache(NAME, cache)
         if cu_seqlens is not None:
             raise ValueError(f"{NAME}: give a cache or cu_seqlens, not both")
         if cache.batch != x.shape[0]:

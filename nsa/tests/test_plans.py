@@ -57,7 +57,7 @@ def _longer(x: Tensor) -> Tensor:
     ("change", "words"),
     [
         (lambda x: {"q": x["q"].half()}, "must have the dtype and device of q"),
-        (lambda x: {"k": _longer(x["k"]), "v": _longer(x["v"])}, "k has 20"),
+        (lambda x: {"k": _longer(x["k"]), "v": _longer(x["v"])}, "has 20"),
         (lambda x: {"v": _longer(x["v"])}, r"v must have the shape \[B=1,Tk=19,Hkv=2,Dv\]"),
         (lambda x: {"gates": x["gates"][..., :2]}, "gates must have the shape"),
         (lambda x: {y: (x[y], x[y], _longer(x[y])) for y in "kv"}, r"k must have the shape \[B=1,Tk=19,Hkv=2,Dk=16\]"),
