@@ -67,6 +67,8 @@ class Bytecode:
 
     def renew(self) -> None:
         """Take out what is not the agent's: a stage may have written there what its modules are to do."""
+        if self.folder.is_symlink():  # what it leads to is not the agent's to clear
+            self.folder.unlink()
         found = snapshot(self.folder)
         for name in (name for name, file in found.items() if self._written.get(name) != file):
             (self.folder / name).unlink()

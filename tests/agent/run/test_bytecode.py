@@ -160,6 +160,14 @@ def test_what_a_stage_wrote_itself_is_taken_out(run: Path, tmp_path: Path) -> No
     assert sorted(kept.folder.rglob("*.pyc")) == [one, three, two]
 
 
+def test_a_folder_that_a_stage_linked_elsewhere_is_left_alone(run: Path, tmp_path: Path) -> None:
+    kept, other = _bytecode(run), _module(tmp_path / "other")
+    run.mkdir(parents=True)
+    kept.folder.symlink_to(other.parent)
+    kept.renew()
+    assert other.exists() and not kept.folder.is_symlink()
+
+
 @pytest.mark.process
 def test_nothing_is_left_for_other_runs(run: Path, tmp_path: Path) -> None:
     kept = _bytecode(run, sys.executable)
