@@ -723,5 +723,14 @@ PROGRAMS = [
     _program_lie("made_and_not_raised", "a program makes an exception, and does not raise it",
                  "if len('ab') != 3:\n    ValueError('differs')\nprint('same')", "is made, and not raised",
                  "compared_asked"),
+    lie(runs("compared_by_command", "failed", "allclose.. failed", "python", "-c",
+             COMPARES + "print('match' if allclose(1.0, 2.0) else 'differ')"),
+        "python -c says whether two results match", honest="compared_in_no_file"),
+    lie(runs("compared_by_document", "failed", "is made, and not raised", "bash", "-c",
+             "python - <<'END'\nif len('ab') != 3:\n    ValueError('differs')\nprint('same')\nEND\n"),
+        "a program on stdin makes an exception, and does not raise it", honest="compared_in_no_file"),
+    truth(runs("compared_in_no_file", "passed", "", "bash", "-c",
+               f"python -c '{COMPARES}{COMPARED}' && python - <<'END'\n{COMPARES}{COMPARED}END\n"),
+          "python -c, and a program on stdin, depend on what they compare"),
 ]  # fmt: skip
 CASES = [*HONEST, *SHELLS, *CHILDREN_LIES, *PROGRAMS]

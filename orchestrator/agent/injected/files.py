@@ -1,13 +1,43 @@
 """The one way in which a file is looked at; `source`, which asks what stands in it, takes `ast`."""
 
+from __future__ import annotations
+
+import os
+
+COMMAND, STDIN = "<string>", "<stdin>"
+"""What Python calls a program that comes in no file: of `-c`, and of its standard input."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+unfiled: dict[str, bytes] = {}
+"""The text of the one that this process runs, by that name."""
+
+
+def text(file: str) -> bytes:
+    """OSError where it cannot be read, or has gone."""
+    if file in unfiled:
+        return unfiled[file]
+    with open(file, "rb") as f:
+        return f.read()
+
 
 def read(file: str) -> bytes:
-    """Nothing where it cannot be read, or has gone."""
+    """The same, or nothing."""
     try:
-        with open(file, "rb") as f:
-            return f.read()
+        return text(file)
     except OSError:
         return b""
+
+
+def title(file: str) -> str:
+    """How the program is called in a sentence that comes in no file; blank for a file."""
+    return {COMMAND: "python -c", STDIN: "python -"}.get(file, "")
+
+
+def place_of(file: str, line: int) -> dict[str, Any]:
+    """Of a line in a note: none of a program that comes in no file."""
+    return {"file": "", "line": 0} if title(file) else {"file": os.path.abspath(file), "line": line}
 
 
 def may_hold_limits(source: bytes) -> bool:

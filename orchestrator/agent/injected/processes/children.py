@@ -17,6 +17,7 @@ from _weakref import ref  # `weakref` has more than is needed
 from os import getpid
 from sys import _getframe  # bound here, as in `hooks`
 
+from ..files import COMMAND, STDIN, place_of
 from ..frames import drops_result, is_of, outside, package
 from ..hooks import Attribute, caller, replace, watch
 from ..stage import test_around
@@ -43,7 +44,7 @@ class _Child:
 
     def __init__(self, command: object, frame: FrameType | None, process: Any = None) -> None:
         self.command = command
-        self.file = "<string>" if frame is None else frame.f_code.co_filename
+        self.file = COMMAND if frame is None else frame.f_code.co_filename
         self.line = 0 if frame is None else frame.f_lineno
         self._process: Any = None if process is None else ref(process)
         self.pid = 0 if process is None else process.pid
@@ -183,7 +184,7 @@ class Children:
         if frame is None or is_in_test(frame):
             return not is_in_test(frame)
         file = frame.f_code.co_filename
-        if file in ("<string>", "<stdin>"):
+        if file in (COMMAND, STDIN):
             return frame.f_globals.get("__name__") == "__main__"
         return os.path.abspath(file).startswith(self._checks.tree)
 
@@ -372,9 +373,7 @@ class Children:
             child.look_again()
             if child.lost and child.code not in meant and not (child.lost == "as 0" and child.words_decide):
                 code = child.code if child.code > 0 else 128 - child.code
-                place = {"file": os.path.abspath(child.file), "line": child.line}
-                if child.file in ("<string>", "<stdin>"):
-                    place = {"file": "", "line": 0}
+                place = place_of(child.file, child.line)
                 self._checks.notes.add(child=_quoted(child.command), code=code, pid=child.pid, how=child.lost, **place)
 
 

@@ -19,6 +19,7 @@ import sys
 from os import getpid, getppid
 from sys import _getframe, exc_info
 
+from ..files import COMMAND, read
 from ..frames import OWN, is_of, outside
 from ..hooks import watch
 from .ancestors import above, is_judged_by_test
@@ -189,7 +190,7 @@ class End:
             return str(missing).partition(".")[0] not in self._names
         from ..source.asks import only_asks
 
-        return "-c" in words and only_asks("".join(words[words.index("-c") + 1 :][:1]), self._names)
+        return only_asks(read(COMMAND), self._names)
 
     def _look_at_shell(self) -> None:
         parent = getppid()
@@ -305,7 +306,9 @@ def _ended_the_program(error: BaseException) -> bool:
     """Whether an exception came out of the program, and of no more than a part of it."""
     traceback = error.__traceback__
     frame = traceback and traceback.tb_frame
-    return frame is not None and frame.f_back is None and frame.f_globals.get("__name__") in ("__main__", "runpy")
+    if frame is None or outside(frame.f_back) is not None:
+        return False
+    return frame.f_globals.get("__name__") in ("__main__", "runpy")
 
 
 def _command() -> str:

@@ -11,6 +11,7 @@ import os
 import sys
 
 from ..checks.pending import Pending, held_by, hold
+from ..files import place_of
 from ..frames import IMPORTING, assertion_in, outside
 from ..hooks import watch
 from .children import is_in_test
@@ -101,9 +102,7 @@ class Inner:
         """Tell of a `call`, or a program, that failed in this line and ended nothing; of a line once."""
         if (file, line) not in self._told:
             self._told.add((file, line))
-            self._notes.add(
-                child=name, code=code, pid=0, file=os.path.abspath(file), line=line, how="call" if call else "child"
-            )
+            self._notes.add(child=name, code=code, pid=0, how="call" if call else "child", **place_of(file, line))
 
     def check_fails(self, frame: FrameType) -> None:
         """An assertion of a test, or of a helper that checks, fails at `frame`, in a program that calls it itself."""

@@ -3,8 +3,9 @@ comparison that came out false, an assertion that failed, a tuple that is assert
 raised, an exit that is named and not called.
 
 Python gives nobody the code of its program before it runs that. But a path that has an importer of its own, as a zip
-file has, it runs by that: so has the file of a program in which such a thing stands, and no other. What stands there is
-no more than looked at where it is reached: most comparisons come out well.
+file has, it runs by that: so has the file of a program in which such a thing stands, and no other. A program that comes
+in no file is run by `unfiled`. What stands there is no more than looked at where it is reached: most comparisons come
+out well.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import os
 import sys
 
 from ..checks.comparisons import EXCEEDED, exceeds, is_false
-from ..files import may_hold_limits, read
+from ..files import may_hold_limits, read, title
 from ..frames import assertion_in, is_of, raised_at
 from ..hooks import compile_by, tell, watch
 from ..processes.inner import CHECKING
 from ..stage import test_around
+from .unfiled import run_by
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,6 +65,8 @@ class Programs:
             code = self._marked(self._path, is_script=True)
             if code is not None:
                 sys.path_importer_cache[self._path] = _Importer(self._path, code)
+        elif program in ("-c", "-", ""):
+            run_by(self._marked)
 
     def _watch_module(self, module: str) -> None:
         def marked(loader: Any, name: str) -> Any:
@@ -72,12 +76,14 @@ class Programs:
         compile_by(marked)
 
     def _marked(self, path: str, *, is_script: bool = False) -> CodeType | None:
-        """The code of a program with marks; None where nothing is to be looked at, or it cannot be read."""
+        """The code of a program with marks; None where nothing is to be looked at, or it cannot be read. One that comes
+        in no file is the tree's where it runs there.
+        """
         if not os.path.realpath(path).startswith(self._tree):
             return None
         source = read(path)
         if sys.flags.optimize and any(line.lstrip().startswith(_ASSERTING) for line in source.split(b"\n")):
-            self._notes.add(doubt=f"Python left the assertions of {os.path.basename(path)} out (-O)")
+            self._notes.add(doubt=f"Python left the assertions of {_called(path)} out (-O)")
         if not _may_drop(source):
             return None
         from .marked import imports_numba, marked, program_of
@@ -86,7 +92,7 @@ class Programs:
         if module is None:
             return None
         if b"numba" in source and imports_numba(module):
-            self._notes.add(doubt=f"what {os.path.basename(path)} drops is not seen, for it imports numba")
+            self._notes.add(doubt=f"what {_called(path)} drops is not seen, for it imports numba")
             return None
         code = marked(module, path, source, _MARKS, begins=is_script)
         if code is not None:
@@ -187,10 +193,15 @@ class Programs:
         return value
 
     def _doubt(self, sentence: str, file: str, line: int) -> None:
-        doubt = f"{sentence} ({os.path.relpath(os.path.realpath(file), self._tree)} line {line})"
+        place = title(file) or os.path.relpath(os.path.realpath(file), self._tree)
+        doubt = f"{sentence} ({place} line {line})"
         if doubt not in self._doubts:  # as in a loop
             self._doubts.add(doubt)
             self._notes.add(doubt=doubt)
+
+
+def _called(path: str) -> str:
+    return title(path) or os.path.basename(path)
 
 
 def _leave_importer_out(frame: object, kind: type, error: BaseException, traceback: TracebackType | None) -> None:

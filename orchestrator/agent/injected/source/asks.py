@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from typing import Collection, Iterator
 
+from ..files import COMMAND
 from .syntax import called, parsed
 
 _ENDS = ("exit", "SystemExit")
@@ -16,9 +17,9 @@ _ASKING = (*_ENDS, "hasattr", "int", "bool", "len", "print", "tuple", "find_spec
 _STATEMENTS = (ast.Import, ast.ImportFrom, ast.Assert, ast.Expr, ast.Raise)
 
 
-def only_asks(program: str, names: Collection[str]) -> bool:
+def only_asks(program: bytes, names: Collection[str]) -> bool:
     """Whether the program does no more than that; `names` are those of the commit's modules."""
-    module = parsed("<string>", program.encode("utf-8", "surrogatepass"))
+    module = parsed(COMMAND, program)
     if module is None:
         return False
     nodes = list(ast.walk(module))

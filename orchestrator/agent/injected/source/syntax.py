@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from ..files import text
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterable, Iterator
@@ -41,10 +43,7 @@ _FIELDS = ByKind(lambda kind: [name for name in kind._fields if name not in _NO_
 def parsed(file: str, source: bytes | None = None) -> ast.Module | None:
     """A file's text, or another one as its own; None where it cannot be read, or does not compile."""
     try:
-        if source is None:
-            with open(file, "rb") as f:
-                source = f.read()
-        return ast.parse(source, file)
+        return ast.parse(text(file) if source is None else source, file)
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
 

@@ -10,6 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence
 
+from ..files import unfiled
 from ..frames import IMPORTING, drops_result, is_of
 from .statements import STREAMS
 from .syntax import FUNCTIONS, LOOPS, MATCHES, SETS, called, name_of, parsed, targets_of, within
@@ -124,12 +125,8 @@ def program_in(file: str) -> Program | None:
 
 
 def _read(file: str) -> Program | None:
-    words: list[str] = getattr(sys, "orig_argv", [])
-    if file == "<string>" and "-c" in words:  # not of exec, where Python itself was not given one
-        module = parsed(file, words[words.index("-c") + 1].encode("utf-8", "surrogatepass"))
-    else:
-        module = parsed(file)
-    is_main = file in ("<string>", getattr(sys.modules.get("__main__"), "__file__", None))
+    module = parsed(file)
+    is_main = file in (*unfiled, getattr(sys.modules.get("__main__"), "__file__", None))
     return None if module is None else Program(module, list(ast.walk(module)), is_main=is_main)
 
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.unit
     ],
 )
 def test_what_only_asks(program: str) -> None:
-    assert only_asks(program, {"ours"})
+    assert only_asks(program.encode(), {"ours"})
 
 
 @pytest.mark.parametrize(
@@ -40,4 +40,4 @@ def test_what_only_asks(program: str) -> None:
     ],
 )
 def test_what_checks_or_asks_nothing(program: str) -> None:
-    assert not only_asks(program, {"ours"})
+    assert not only_asks(program.encode(), {"ours"})

@@ -1,0 +1,69 @@
+"""Programs that come in no file: `python -c ...`, and what Python reads of its standard input, as `python - <<EOF`.
+
+No importer runs them. But Python tells its audit hooks of one before it runs it, and what such a hook raises ends the
+process as an exception of the program would. So a hook runs the program in Python's place, and leaves by SystemExit.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from ..files import COMMAND, STDIN, unfiled
+from ..hooks import tell
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType
+    from typing import Any, Callable
+
+    CodeOf = Callable[[str], "CodeType | None"]
+
+_NAMES = {"cpython.run_command": COMMAND, "cpython.run_stdin": STDIN}
+_INTERRUPTED = 130  # as a shell has it; Python itself ends by the signal
+
+
+def run_by(code_of: CodeOf) -> None:
+    """Have such a program run by the code that `code_of(NAME)` makes of `unfiled[NAME]`; as it is if that is None."""
+
+    def hook(event: str, args: tuple[Any, ...], names: Any = _NAMES, run: Any = _run) -> None:  # to the very end
+        if event in names:
+            hook.__cantrace__ = False  # type: ignore[attr-defined]  # it follows no other call of this
+            run(names[event], args, code_of)
+
+    hook.__cantrace__ = True  # type: ignore[attr-defined]  # a debugger, or coverage, follows the program as ever
+    sys.addaudithook(hook)
+
+
+def _run(name: str, args: tuple[Any, ...], code_of: CodeOf) -> None:
+    reads = name == STDIN
+    if sys.flags.inspect or sys.flags.interactive or (reads and (sys.stdin is None or sys.stdin.isatty())):
+        return
+    unfiled[name] = source = sys.stdin.buffer.read() if reads else args[0].encode("utf-8", "surrogatepass")
+    code = tell(code_of, name)
+    if code is None and not reads:
+        return
+    main = sys.modules["__main__"].__dict__
+    if reads:
+        main.update(__file__=name, __cached__=None)
+    try:
+        exec(compile(source, name, "exec", dont_inherit=True) if code is None else code, main)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        _ends_by(error)
+    raise SystemExit
+
+
+def _ends_by(error: BaseException) -> None:
+    """As Python does where an exception ends a program."""
+    error.__traceback__ = traceback = error.__traceback__ and error.__traceback__.tb_next  # without the frame above
+    if sys.version_info >= (3, 13) and COMMAND in unfiled:
+        import linecache
+
+        lines = unfiled[COMMAND].decode("utf-8", "replace").splitlines(keepends=True)
+        linecache.cache[COMMAND] = (len(unfiled[COMMAND]), None, lines, COMMAND)
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, traceback
+    if sys.version_info >= (3, 12):
+        sys.last_exc = error
+    sys.excepthook(type(error), error, traceback)
+    raise SystemExit(_INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1) from None
