@@ -1,7 +1,7 @@
 """FlashAttention-2: the sliding window, and compressed attention where causal attention expresses it exactly.
 
-Through the package flash-attn where it is installed, else through torch's own flash varlen attention. Which one is
-`provider().name`; `python -m nsa.fa2_probe` prints it.
+Through the package flash-attn where it is installed, or flash-attn-4, which computes the same; else through torch's own
+flash varlen attention. Which one is `provider().name`; `python -m nsa.fa2_probe` prints it.
 
 Compressed attention by causal attention: query t sees (t - l + 1) // d + 1 compressed tokens, so among the queries
 of one phase, t = l-1 + i*d + phase, query i sees exactly the compressed tokens 0..i. The d phases of a sequence are d

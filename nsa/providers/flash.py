@@ -1,4 +1,4 @@
-"""Where FlashAttention-2 comes from: the package flash-attn, or torch's own varlen attention."""
+"""Where FlashAttention comes from: the package flash-attn, flash-attn-4, or torch's own varlen attention."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from inspect import signature
 from typing import Any
@@ -27,7 +28,7 @@ class Varlen:
 
 @dataclass(frozen=True)
 class Flash:
-    """A provider of FlashAttention-2.
+    """A provider of FlashAttention.
 
     `varlen(q, k, v, call)` with q [rows,Hq,D], k, v [rows,Hkv,D] -> o [rows,Hq,D], lse fp32 [rows,Hq];
     `dense(q, k, v, scale, left, deterministic)` with [B,T,H,D] -> o, lse fp32 [B,T,Hq], or None where there is no such
@@ -51,15 +52,20 @@ def provider() -> Flash | str:
 
 
 def _package() -> Flash | str:
-    if find_spec("flash_attn") is None:
+    """flash-attn; flash-attn-4, whose folder has the same name and is no package by itself, where it stands alone."""
+    found = find_spec("flash_attn")
+    if found is None:
         return "flash-attn is not installed"
+    name, made = ("flash_attn.cute", _flash_4) if found.origin is None else ("flash_attn", _flash_2)
     try:
-        flash_attn = import_module("flash_attn")
+        return made(import_module(name))
     except ImportError as error:  # a wheel made for another ABI
         return f"flash-attn is installed and cannot be imported: {error}"
 
+
+def _flash_2(package: Any) -> Flash:
     def varlen(q: Tensor, k: Tensor, v: Tensor, call: Varlen) -> tuple[Tensor, Tensor]:
-        o, lse, _ = flash_attn.flash_attn_varlen_func(
+        o, lse, _ = package.flash_attn_varlen_func(
             q, k, v, call.borders, call.borders, call.longest, call.longest,
             softmax_scale=call.scale, causal=True, window_size=_window(call.left),
             deterministic=call.deterministic, return_attn_probs=True,
@@ -67,13 +73,34 @@ def _package() -> Flash | str:
         return o, _rows_first(lse, call.borders)
 
     def dense(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, deterministic: bool) -> tuple[Tensor, Tensor]:
-        o, lse, _ = flash_attn.flash_attn_func(
+        o, lse, _ = package.flash_attn_func(
             q, k, v, softmax_scale=scale, causal=True, window_size=(left, 0), deterministic=deterministic,
             return_attn_probs=True,
         )  # fmt: skip
         return o, lse.detach().transpose(1, 2)
 
-    return Flash(f"flash-attn {flash_attn.__version__}", True, varlen, dense)
+    return Flash(f"flash-attn {package.__version__}", True, varlen, dense)
+
+
+def _flash_4(package: Any) -> Flash:
+    """As of 4.0.0b36: a window without an end is None, and there is no third result."""
+
+    def varlen(q: Tensor, k: Tensor, v: Tensor, call: Varlen) -> tuple[Tensor, Tensor]:
+        o, lse = package.flash_attn_varlen_func(
+            q, k, v, cu_seqlens_q=call.borders, cu_seqlens_k=call.borders,
+            max_seqlen_q=call.longest, max_seqlen_k=call.longest, softmax_scale=call.scale, causal=True,
+            window_size=(call.left, 0), deterministic=call.deterministic, return_lse=True,
+        )  # fmt: skip
+        return o, lse.transpose(0, 1)
+
+    def dense(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, deterministic: bool) -> tuple[Tensor, Tensor]:
+        o, lse = package.flash_attn_func(
+            q, k, v, softmax_scale=scale, causal=True, window_size=(left, 0), deterministic=deterministic,
+            return_lse=True,
+        )  # fmt: skip
+        return o, lse.detach().transpose(1, 2)
+
+    return Flash(f"flash-attn-4 {version('flash-attn-4')}", True, varlen, dense)
 
 
 def _rows_first(lse: Tensor, borders: Tensor) -> Tensor:
