@@ -36,8 +36,8 @@ def title(file: str) -> str:
 
 
 def place_of(file: str, line: int) -> dict[str, Any]:
-    """Of a line in a note: none of a program that comes in no file."""
-    return {"file": "", "line": 0} if title(file) else {"file": os.path.abspath(file), "line": line}
+    """Of a line in a note."""
+    return {"file": title(file) or os.path.abspath(file), "line": line}
 
 
 def may_hold_limits(source: bytes) -> bool:

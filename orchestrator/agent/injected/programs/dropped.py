@@ -59,14 +59,14 @@ class Programs:
             return
         if program == "-m" and "-m" in words:
             self._watch_module(words[words.index("-m") + 1])
-        elif program.endswith(".py"):
+        elif program in ("-c", "-", ""):
+            run_by(self._marked)
+        elif os.path.isfile(program):  # whatever its name: of an archive nothing can be read
             # As Python names it.
             self._path = program if sys.version_info < (3, 9) else os.path.join(os.getcwd(), program)
             code = self._marked(self._path, is_script=True)
             if code is not None:
                 sys.path_importer_cache[self._path] = _Importer(self._path, code)
-        elif program in ("-c", "-", ""):
-            run_by(self._marked)
 
     def _watch_module(self, module: str) -> None:
         def marked(loader: Any, name: str) -> Any:

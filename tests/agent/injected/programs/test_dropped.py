@@ -267,11 +267,21 @@ def test_an_interrupted_program_in_no_file(tmp_path: Path) -> None:
     assert done.stderr.endswith(b'File "<stdin>", line 1, in <module>\nKeyboardInterrupt\n')
 
 
+def test_a_program_without_a_suffix(tmp_path: Path) -> None:
+    source = "#!/usr/bin/env python\n" + ALLCLOSE + "allclose(1, 2)\n"
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "check").write_text(source)
+    assert seen(tmp_path, source, "check")[1] == [["allclose()", 4]]
+    assert seen(tmp_path, source, "./check")[1] == 2 * [["allclose()", 4]]
+
+
 @pytest.mark.parametrize("first", ["", '"""Text."""\n', '"""Text."""\nfrom __future__ import annotations\n', "# x\n"])
 def test_a_program_with_marks_finds_all_as_without(tmp_path: Path, first: str) -> None:
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "link.py").symlink_to("program.py")
-    for argv in (["program.py", "--all"], ["./program.py"], [str(tmp_path / "tree" / "program.py")], ["link.py"]):
+    (tmp_path / "tree" / "program").symlink_to("program.py")
+    whole = str(tmp_path / "tree" / "program.py")
+    for argv in (["program.py", "--all"], ["./program.py"], [whole], ["link.py"], ["program"]):
         plain, told = seen(tmp_path, first + WHERE, *argv)
         assert told == []
         assert seen(tmp_path, first + WHERE + "equal(1, 2)\n", *argv) == (
