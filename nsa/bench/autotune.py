@@ -27,9 +27,9 @@ from triton.runtime.errors import OutOfResources
 
 from nsa import ops
 from nsa.bench import rows as table_rows
+from nsa.bench.cases import Case, Where, case_of, inputs
 from nsa.bench.judge import relative_error
 from nsa.bench.kernels import timed
-from nsa.bench.kernels_cases import Case, case_of, inputs
 from nsa.bench.options import parser, positive, some_of
 from nsa.cache import NSACache
 from nsa.config import BRANCHES, NSAConfig
@@ -155,7 +155,7 @@ def ways(group: int) -> dict[str, Schedule]:
 
 def problem(case: Case, dtype: torch.dtype, device: torch.device, seed: int) -> dict[str, Tensor]:
     """Tensors for `calls`, without memory on the device "meta"."""
-    x, config = inputs(case, device, dtype, seed), case.config
+    x, config = inputs(case, Where(device, dtype, seed)), case.config
     k_cmp, v_cmp = (ops.compress(x[name], config) for name in "kv")
     lse = torch.full(x["q"].shape[:3], LSE, dtype=torch.float32, device=device)
     indices = select_blocks(x["q"], k_cmp, config, case.dk**-0.5, None, lse)

@@ -24,10 +24,10 @@ import torch
 from nsa import nsa_attention, reference
 from nsa.bench import kernels_fla, tables
 from nsa.bench import rows as table_rows
+from nsa.bench.cases import REGIMES, SHAPES, Case, Where, case_of, inputs
 from nsa.bench.judge import REGRET, Operation, judge, sampled_rows
-from nsa.bench.kernels_cases import REGIMES, SHAPES, Case, case_of, inputs
 from nsa.bench.kernels_parts import Part, Tensors, our_parts, peers, prepare
-from nsa.bench.options import Where, add_where, integers, parser, positive, some_of, where_of
+from nsa.bench.options import add_where, integers, parser, positive, some_of, where_of
 from nsa.bench.roofline import Work, floor_ms
 from nsa.bench.timing import by_name, cold, peak_bytes, queued
 
@@ -157,7 +157,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 def run_case(case: Case, args: argparse.Namespace, where: Where) -> tuple[list[Row], Row]:
     """Judge a case and time its parts: the rows, and what was found out about the case."""
-    x = prepare(case, inputs(case, where.device, where.dtype, where.seed), args.backend)
+    x = prepare(case, inputs(case, where), args.backend)
     union, most = mean_union(case, x)
     facts: Row = {"case": case.name, "union": union, "union_most": most}
     if args.check_rows:

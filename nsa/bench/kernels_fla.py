@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from nsa.bench.kernels_cases import Case
+from nsa.bench.cases import Case
 from nsa.bench.kernels_parts import Part, Tensors, window_of
 from nsa.config import NSAConfig
 

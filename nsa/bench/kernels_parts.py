@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nsa import ops
-from nsa.bench.kernels_cases import Case
+from nsa.bench.cases import Case
 from nsa.bench.roofline import Work, attention_work, pairs
 from nsa.config import NSAConfig
 from nsa.ops import nsa_attention

@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from nsa.bench.cases import Case, Where
 from nsa.bench.kernels_fla import WHOLE as FLA_DIFFERS
-from nsa.bench.options import Shape, Where
 from nsa.rope import frequencies
 
 Call = Callable[[Tensor], Tensor]
@@ -25,36 +25,36 @@ BASE = 1e4
 SHARED = "one projection of keys and values for all branches, keys rotated before their means"
 
 
-def _fla(shape: Shape, where: Where, length: int) -> tuple[nn.Module, Call]:
-    config = shape.config
+def _fla(case: Case, where: Where) -> tuple[nn.Module, Call]:
+    config = case.config
     layer = import_module("fla.layers.nsa").NativeSparseAttention(
-        hidden_size=shape.dim, num_heads=shape.heads, num_kv_heads=shape.kv_heads, head_dim=_one_dim(shape),
+        hidden_size=case.dim, num_heads=case.heads, num_kv_heads=case.kv_heads, head_dim=_one_dim(case),
         block_size=config.l_sel, block_counts=config.n_sel, window_size=config.w, rope_theta=BASE,
     ).to(where.device, where.dtype)  # fmt: skip
     return layer, lambda x: layer(x)[0]
 
 
-def _mdy(shape: Shape, where: Where, length: int) -> tuple[nn.Module, Call]:
-    config = shape.config
+def _mdy(case: Case, where: Where) -> tuple[nn.Module, Call]:
+    config = case.config
     sizes = import_module("flash_nsa.config").NSAConfig(
-        hidden_size=shape.dim, num_heads=shape.heads, num_kv_heads=shape.kv_heads, qk_head_dim=shape.dk,
-        v_head_dim=shape.dv, kernel_size=config.l, stride=config.d, block_size=config.l_sel, top_n=config.n_sel,
+        hidden_size=case.dim, num_heads=case.heads, num_kv_heads=case.kv_heads, qk_head_dim=case.dk,
+        v_head_dim=case.dv, kernel_size=config.l, stride=config.d, block_size=config.l_sel, top_n=config.n_sel,
         num_init_blocks=config.init_blocks, num_local_blocks=config.local_blocks, window_size=config.w,
     )  # fmt: skip
     layer = import_module("flash_nsa.layers.hf_level_nsa").HFNSA(sizes).to(where.device, where.dtype)
-    at = torch.arange(length, device=where.device, dtype=torch.float32)
-    angle = at[None, :, None] * frequencies(shape.dk, BASE, where.device).repeat(2)
+    at = torch.arange(case.tokens, device=where.device, dtype=torch.float32)
+    angle = at[None, :, None] * frequencies(case.dk, BASE, where.device).repeat(2)
     by = angle.cos().to(where.dtype), angle.sin().to(where.dtype)
     return layer, lambda x: layer(x, by)
 
 
-def _one_dim(shape: Shape) -> int:
-    if shape.dk != shape.dv:
-        raise ValueError(f"one head dimension only, not {shape.dk} and {shape.dv}")
-    return shape.dk
+def _one_dim(case: Case) -> int:
+    if case.dk != case.dv:
+        raise ValueError(f"one head dimension only, not {case.dk} and {case.dv}")
+    return case.dk
 
 
-PEERS: dict[str, tuple[Callable[[Shape, Where, int], tuple[nn.Module, Call]], str]] = {
+PEERS: dict[str, tuple[Callable[[Case, Where], tuple[nn.Module, Call]], str]] = {
     "fla": (_fla, f"{FLA_DIFFERS}; {SHARED}"),
     "mdy": (_mdy, SHARED),
 }

@@ -4,45 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from nsa.bench import rows, tables
+from nsa.bench.cases import Case, Where
 from nsa.config import NSAConfig
 from nsa.device import DTYPES, named_device
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What is measured: B, model width, Hq, Hkv, Dk, Dv, the sizes of the branches."""
-
-    batch: int
-    dim: int
-    heads: int
-    kv_heads: int
-    dk: int
-    dv: int
-    config: NSAConfig
-
-    def columns(self) -> dict[str, int]:
-        """The sizes under the names of their options."""
-        config = self.config
-        return {
-            "B": self.batch, "dim": self.dim, "heads": self.heads, "groups": self.kv_heads, "dk": self.dk,
-            "dv": self.dv, "l": config.l, "d": config.d, "l_sel": config.l_sel, "n_sel": config.n_sel, "w": config.w,
-        }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Where:
-    """Where it runs, in which dtype, with which seed."""
-
-    device: torch.device
-    dtype: torch.dtype
-    seed: int
 
 
 def parser(command: str, description: str | None, **how: Any) -> argparse.ArgumentParser:
@@ -72,8 +42,8 @@ def add_where(to: argparse.ArgumentParser) -> None:
     to.add_argument("--threads", type=positive, default=None, help="CPU threads; default: as PyTorch finds")
 
 
-def shape_of(args: argparse.Namespace) -> Shape:
-    """The shape that was asked for.
+def case_at(args: argparse.Namespace, tokens: int) -> Case:
+    """The case of this length with the shape that was asked for.
 
     Raises:
         ValueError: sizes that do not go together.
@@ -81,7 +51,7 @@ def shape_of(args: argparse.Namespace) -> Shape:
     if args.heads % args.groups:
         raise ValueError(f"--heads {args.heads} must be a multiple of --groups {args.groups}")
     config = NSAConfig(l=args.l, d=args.d, l_sel=args.l_sel, n_sel=args.n_sel, w=args.w)
-    return Shape(args.B, args.dim, args.heads, args.groups, args.dk, args.dv, config)
+    return Case("", args.heads, args.groups, args.dk, args.dv, tokens, args.B, config=config, dim=args.dim)
 
 
 def where_of(args: argparse.Namespace) -> Where:
@@ -124,15 +94,15 @@ def parsed(
     return to.parse_args(argv)
 
 
-def completed(facts: rows.Row, args: argparse.Namespace, shape: Shape, where: Where) -> rows.Row:
+def completed(facts: rows.Row, args: argparse.Namespace, case: Case, where: Where) -> rows.Row:
     """A row of these facts, with how and where they were measured."""
     how = {"iters": args.iters, "warmup": args.warmup}
-    return {**facts, **shape.columns(), **how, **rows.context(where.device, where.dtype)}
+    return {**facts, **case.columns(), **how, **rows.context(where.device, where.dtype)}
 
 
 def by_length(
     argv: list[str], command: str, description: str | None,
-    run: Callable[[argparse.Namespace, Shape, Where, int], Iterable[rows.Row]], shown: Sequence[str],
+    run: Callable[[argparse.Namespace, Case, Where], Iterable[rows.Row]], shown: Sequence[str],
     more: Options | None = None, lengths: str = "512, 1024, 2048, 4096", **defaults: Any,
 ) -> tuple[argparse.Namespace, list[rows.Row]]:  # fmt: skip
     """A bench at each length: its options, as `parsed`, and the rows, which it also wrote and, in part, showed.
@@ -142,13 +112,11 @@ def by_length(
         shown: columns of the table, where they were measured.
     """
     args = parsed(argv, command, description, lengths, more or {}, defaults)
-    shape, where = shape_of(args), where_of(args)
+    cases, where = [case_at(args, length) for length in args.S_list], where_of(args)
     torch.manual_seed(where.seed)
     print(rows.headline(where.device, where.dtype), flush=True)
     found = [
-        completed({"S": length, **facts}, args, shape, where)
-        for length in args.S_list
-        for facts in run(args, shape, where, length)
+        completed({"S": case.tokens, **facts}, args, case, where) for case in cases for facts in run(args, case, where)
     ]
     rows.write(found, args.csv, args.jsonl)
     if shown:

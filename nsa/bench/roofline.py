@@ -8,8 +8,7 @@ from functools import lru_cache
 import torch
 
 from nsa import blocks
-from nsa.bench.kernels_cases import Case
-from nsa.bench.options import Where
+from nsa.bench.cases import Case, Where
 from nsa.bench.rows import Row, card
 from nsa.bench.timing import Timing, measure
 from nsa.config import NSAConfig

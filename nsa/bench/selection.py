@@ -10,9 +10,8 @@ import torch
 
 from nsa import routing
 from nsa.bench import options, rows
-from nsa.bench.kernels_cases import Case, case_at, tensors
+from nsa.bench.cases import Case, Where, inputs
 from nsa.bench.kernels_parts import Tensors, least_work, our_parts, prepare
-from nsa.bench.options import Shape, Where
 from nsa.bench.roofline import clocks
 from nsa.bench.timing import Timing, measure
 from nsa.routing import registry
@@ -46,10 +45,9 @@ def _refused(name: str, call: Callable[[], object]) -> str | None:
 
 
 @torch.no_grad()
-def run(args: Namespace, shape: Shape, where: Where, length: int) -> list[rows.Row]:
+def run(args: Namespace, case: Case, where: Where) -> list[rows.Row]:
     """The facts of one length, of each operation and backend; of those that cannot run the reason is printed."""
-    case = case_at(shape, length)
-    x = prepare(case, tensors(shape, where, length))
+    x = prepare(case, inputs(case, where))
     work = least_work(case, x)
     return [
         {"operation": operation, "backend": backend, **timing.columns(), **clocks(timing, where, work[operation][0])}

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from nsa import routing
 from nsa.bench import options, rows, text
+from nsa.bench.cases import Where
 from nsa.models import ByteLM, LMConfig, generate
 from nsa.models.lm import ATTENTIONS
 
@@ -59,7 +60,7 @@ class Plan:
     """How a model is trained."""
 
     model: LMConfig
-    where: options.Where
+    where: Where
     steps: int
     batch: int
     length: int
@@ -228,13 +229,11 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 def _plans(args: argparse.Namespace) -> list[Plan]:
-    shape, where = options.shape_of(args), options.where_of(args)
-    heads = {"n_heads": shape.heads, "n_kv_heads": shape.kv_heads, "dk": shape.dk, "dv": shape.dv}
-    sizes = {"dim": shape.dim, "depth": args.depth, "hidden": args.hidden, "nsa": shape.config, "phi": args.phi}
+    where, config = options.where_of(args), options.case_at(args, args.S_list[0]).config
+    heads = {"n_heads": args.heads, "n_kv_heads": args.groups, "dk": args.dk, "dv": args.dv}
+    sizes = {"dim": args.dim, "depth": args.depth, "hidden": args.hidden, "nsa": config, "phi": args.phi}
     models = [LMConfig(attention=attention, **sizes, **heads) for attention in args.attention]
-    return [
-        Plan(model, where, args.steps, shape.batch, length, args.rate) for length in args.S_list for model in models
-    ]
+    return [Plan(model, where, args.steps, args.B, length, args.rate) for length in args.S_list for model in models]
 
 
 def main(argv: list[str]) -> int:

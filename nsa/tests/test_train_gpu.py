@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from nsa import NSAConfig, flags
-from nsa.bench import options, train
+from nsa.bench import train
+from nsa.bench.cases import Where
 from nsa.models import LMConfig
 from nsa.tests.testing import expect_route, need_cuda
 
@@ -24,7 +25,7 @@ def device() -> Iterator[None]:
 def plan(dtype: torch.dtype) -> train.Plan:
     sizes = NSAConfig(l=16, d=8, l_sel=32, n_sel=4, w=64)
     model = LMConfig(dim=64, depth=2, n_heads=4, n_kv_heads=1, dk=16, dv=16, hidden=128, nsa=sizes)
-    return train.Plan(model, options.Where(torch.device("cuda"), dtype, 0), 40, 4, 256, 5e-3)
+    return train.Plan(model, Where(torch.device("cuda"), dtype, 0), 40, 4, 256, 5e-3)
 
 
 def test_it_learns_in_low_precision() -> None:

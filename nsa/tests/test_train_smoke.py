@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from nsa.bench import options, text, train
+from nsa.bench import text, train
+from nsa.bench.cases import Where
 from nsa.models import ByteLM, LMConfig
 
 TINY = ["--dim", "16", "--dk", "8", "--dv", "8", "--heads", "2", "--B", "2", "--length", "48", "--depth", "1"]
@@ -16,7 +17,7 @@ TINY = ["--dim", "16", "--dk", "8", "--dv", "8", "--heads", "2", "--B", "2", "--
 
 def plan(steps: int, **changes: object) -> train.Plan:
     model = LMConfig(dim=16, depth=1, n_heads=2, n_kv_heads=1, dk=8, dv=8, hidden=32, **changes)
-    return train.Plan(model, options.Where(torch.device("cpu"), torch.float32, 0), steps, 2, 48, 5e-3)
+    return train.Plan(model, Where(torch.device("cpu"), torch.float32, 0), steps, 2, 48, 5e-3)
 
 
 def test_it_learns() -> None:
