@@ -181,8 +181,9 @@ def plot(series: Mapping[str, Points]) -> str:
 
 def main(argv: list[str]) -> int:
     usual = {"heads": 64, "groups": 4, "dk": 128, "dv": 128, "iters": 7, "warmup": 3}
-    more = {"--crossings": {"type": Path, "default": None, "help": "write a CSV of the crossings there"}}
-    args = options.parsed(argv, "crossover", __doc__, "1024,2048,4096,8192,16384,32768", more, usual)
+    to = options.by_length("crossover", __doc__, "1024,2048,4096,8192,16384,32768", **usual)
+    to.add_argument("--crossings", type=Path, default=None, help="write a CSV of the crossings there")
+    args = to.parse_args(argv)
     case, where = options.case_at(args, args.S_list[0]), options.where_of(args)
     if case.batch != 1:
         raise ValueError("crossover: B is 1: a length, not a batch, is what is looked for")

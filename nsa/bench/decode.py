@@ -110,8 +110,9 @@ OLD = "accepted for old command lines: every branch is timed alone (forced gates
 
 
 def main(argv: list[str]) -> int:
-    mode = {"--branch_force_mode": {"choices": ("alone", "env", "gate"), "default": "alone", "help": OLD}}
-    _, found = options.by_length(argv, "decode", __doc__, run, (), mode)
+    to = options.by_length("decode", __doc__)
+    to.add_argument("--branch_force_mode", choices=("alone", "env", "gate"), default="alone", help=OLD)
+    found = options.measured(to.parse_args(argv), run)
     as_text = [{name: str(value) for name, value in row.items()} for row in found]
     print(summary(as_text))
     return 1 if problems(as_text) else 0

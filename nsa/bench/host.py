@@ -78,5 +78,5 @@ def _called(name: str, function: Callable[..., Any], tensors: Any, settings: Any
 
 def main(argv: list[str]) -> int:
     usual = {"heads": 64, "groups": 4, "dk": 128, "dv": 128, "dtype": "bf16", "threads": 1}
-    options.by_length(argv, "host", __doc__, run, COLUMNS, lengths="1024,4096,8192,16384", **usual)
+    options.measured(options.by_length("host", __doc__, "1024,4096,8192,16384", **usual).parse_args(argv), run, COLUMNS)
     return 0

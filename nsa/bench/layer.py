@@ -164,12 +164,13 @@ def _rows(part: Part, case: Case, where: Where, args: Namespace) -> Iterator[row
 
 def main(argv: list[str]) -> int:
     usual = {"dim": 2048, "heads": 64, "groups": 4, "dk": 128, "dv": 128, "iters": 10, "warmup": 3}
-    phi = {
-        "--phi": {"type": options.some_of(COMPRESSIONS), "default": "mean", "help": "compressions of ours, with commas"}
-    }
-    more = {**phi, **layer_peers.OPTION}
+    to = options.by_length("layer", __doc__, "8192,16384,32768,65536", **usual)
+    to.add_argument("--phi", type=options.some_of(COMPRESSIONS), default="mean", help="compressions of ours")
+    peer = f"also time one of {', '.join(layer_peers.PEERS)}"
+    to.add_argument("--peer", type=layer_peers.named, action="append", default=[], metavar="NAME=PATH", help=peer)
+    args = to.parse_args(argv)
     shown = ("S", "by", "part", "pass", "ms", "ms_iqr", "wall_ms", "peak_gb", "speedup_over_dense")
-    args, _ = options.by_length(argv, "layer", __doc__, run, shown, more, "8192,16384,32768,65536", **usual)
+    options.measured(args, run, shown)
     for name in args.peer:
         print(f"{name}: {layer_peers.PEERS[name][1]}")
     return 0

@@ -70,12 +70,3 @@ def named(text: str) -> str:
         raise argparse.ArgumentTypeError(f"{path} is no folder")
     sys.path.insert(0, str(Path(path).resolve()))
     return name
-
-
-OPTION = {
-    "--peer": {
-        "type": named, "action": "append", "default": [], "metavar": "NAME=PATH",
-        "help": f"also time one of {', '.join(PEERS)}",
-    }
-}  # fmt: skip
-"""As `options.by_length` takes it."""

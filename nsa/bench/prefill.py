@@ -73,7 +73,8 @@ def run(args: Namespace, case: Case, where: Where) -> list[rows.Row]:
 
 
 def main(argv: list[str]) -> int:
-    more = {"--backward": {"action": "store_true", "help": "time forward and backward together too"}}
+    to = options.by_length("prefill", __doc__)
+    to.add_argument("--backward", action="store_true", help="time forward and backward together too")
     shown = "S ms_total cmp_pct sel_pct win_pct ms_dense speedup_over_dense ms_fwd_bwd ms_dense_fwd_bwd"
-    options.by_length(argv, "prefill", __doc__, run, shown.split(), more)
+    options.measured(to.parse_args(argv), run, shown.split())
     return 0

@@ -57,5 +57,6 @@ def run(args: Namespace, case: Case, where: Where) -> list[rows.Row]:
 
 
 def main(argv: list[str]) -> int:
-    options.by_length(argv, "selection", __doc__, run, ("S", "operation", "backend", "ms", "ms_iqr"))
+    args = options.by_length("selection", __doc__).parse_args(argv)
+    options.measured(args, run, ("S", "operation", "backend", "ms", "ms_iqr"))
     return 0

@@ -73,8 +73,9 @@ def threshold(found: Sequence[rows.Row], mode: str) -> str:
 
 
 def main(argv: list[str]) -> int:
-    mode = {"--mode": {"choices": OPERATIONS, "default": "win", "help": "which branch"}}
-    shown, lengths = ("S", "mode", "backend", "ms", "ms_iqr", "speedup_over_sdpa"), "128,256,512,1024,2048"
-    args, found = options.by_length(argv, "window", __doc__, run, shown, mode, lengths, dk=64, dv=64)
+    to = options.by_length("window", __doc__, "128,256,512,1024,2048", dk=64, dv=64)
+    to.add_argument("--mode", choices=OPERATIONS, default="win", help="which branch")
+    args = to.parse_args(argv)
+    found = options.measured(args, run, ("S", "mode", "backend", "ms", "ms_iqr", "speedup_over_sdpa"))
     print(threshold(found, args.mode))
     return 0
