@@ -22,8 +22,9 @@ from typing import Any
 import torch
 
 from nsa import nsa_attention, reference
-from nsa.bench import kernels_fla, tables
+from nsa.bench import peers as others
 from nsa.bench import rows as table_rows
+from nsa.bench import tables
 from nsa.bench.cases import REGIMES, SHAPES, Case, Where, case_of, inputs
 from nsa.bench.judge import REGRET, Operation, judge, sampled_rows
 from nsa.bench.kernels_parts import Part, Tensors, our_parts, peers, prepare
@@ -167,8 +168,8 @@ def run_case(case: Case, args: argparse.Namespace, where: Where) -> tuple[list[R
         return [], facts
     ours = our_parts(case, x, args.backend, args.deterministic)
     every = ours if args.no_peers else [*ours, *peers(case, x, ours)]
-    if not args.no_peers and kernels_fla.absent() is None:
-        every += kernels_fla.parts(case, x, ours)
+    if not args.no_peers and others.absent() is None:
+        every += others.parts(case, x, ours)
     chosen = [part for part in every if part.part in args.parts]
     rows = [row for part in chosen for row in measure(case, part, x, where.device, args)]
     return rows, facts
@@ -200,7 +201,7 @@ def main(argv: list[str]) -> int:
         for regime in args.regimes
     ]
     context = {**table_rows.context(where.device, where.dtype), "deterministic": args.deterministic}
-    reason = None if args.no_peers else kernels_fla.absent()
+    reason = None if args.no_peers else others.absent()
     absent = {"fla": reason} if reason else {}
     began, rows, facts = time.monotonic(), [], []
     for case in cases:

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from nsa import NativeSparseAttention, nsa_attention, ops, routing
-from nsa.bench import layer_peers, options, rows
+from nsa.bench import options, peers, rows
 from nsa.bench.cases import Case, Where
 from nsa.bench.kernels_parts import SDPA, kernel_of
-from nsa.bench.layer_peers import BASE
+from nsa.bench.peers import BASE
 from nsa.bench.timing import measure, peak_bytes, with_gradients
 from nsa.layer import COMPRESSIONS
 from nsa.models.dense import DenseAttention
@@ -61,8 +61,8 @@ def ours(case: Case, where: Where, phi: str = "mean") -> NativeSparseAttention:
 
 def contender(by: str, case: Case, where: Where, x: Tensor) -> Part:
     """A layer of others, or dense attention by one of PyTorch's kernels."""
-    if by in layer_peers.PEERS:
-        layer, call = layer_peers.PEERS[by][0](case, where)
+    if by in peers.LAYERS:
+        layer, call = peers.LAYERS[by][0](case, where)
         return Part(by, "layer", call, (x,), tuple(layer.parameters()))
     layer = DenseAttention(case.dim, case.heads, case.kv_heads, case.dk, case.dv, BASE).to(where.device, x.dtype)
 
@@ -166,11 +166,11 @@ def main(argv: list[str]) -> int:
     usual = {"dim": 2048, "heads": 64, "groups": 4, "dk": 128, "dv": 128, "iters": 10, "warmup": 3}
     to = options.by_length("layer", __doc__, "8192,16384,32768,65536", **usual)
     to.add_argument("--phi", type=options.some_of(COMPRESSIONS), default="mean", help="compressions of ours")
-    peer = f"also time one of {', '.join(layer_peers.PEERS)}"
-    to.add_argument("--peer", type=layer_peers.named, action="append", default=[], metavar="NAME=PATH", help=peer)
+    peer = f"also time one of {', '.join(peers.LAYERS)}"
+    to.add_argument("--peer", type=peers.named, action="append", default=[], metavar="NAME=PATH", help=peer)
     args = to.parse_args(argv)
     shown = ("S", "by", "part", "pass", "ms", "ms_iqr", "wall_ms", "peak_gb", "speedup_over_dense")
     options.measured(args, run, shown)
     for name in args.peer:
-        print(f"{name}: {layer_peers.PEERS[name][1]}")
+        print(f"{name}: {peers.LAYERS[name][1]}")
     return 0

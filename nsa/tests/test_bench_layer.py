@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from nsa import NSAConfig
-from nsa.bench import crossover, layer, layer_peers
+from nsa.bench import crossover, layer
 from nsa.bench.cases import Case, Where
 from nsa.bench.crossover import Crossing
+from nsa.bench.peers import LAYERS
 
 SIZES = "--l 8 --d 4 --l_sel 8 --n_sel 4 --w 13 --warmup 1 --device cpu".split()
 SMALL = [*SIZES, *"--dim 16 --heads 4 --kv-heads 2 --dk 8 --dv 8 --iters 2 --S_list 40".split()]
@@ -111,7 +112,7 @@ def test_peers_are_named_by_their_path(peers: None, tmp_path: Path, capsys: pyte
     named = [f"--peer=fla={tmp_path}", f"--peer=mdy={tmp_path}"]
     assert layer.main([*SMALL, *named, "--csv", str(path)]) == 0
     assert str(tmp_path) in sys.path
-    found = [(row["by"], row["pass"]) for row in _rows(path) if row["by"] in layer_peers.PEERS]
+    found = [(row["by"], row["pass"]) for row in _rows(path) if row["by"] in LAYERS]
     assert found == [(by, name) for by in ("fla", "mdy") for name in ("fwd", "fwd+bwd")]
     assert "fla: fla compresses by the means of whole selection blocks" in capsys.readouterr().out
 
