@@ -72,15 +72,10 @@ class _Step:
 
     def selected(self, block_indices: Tensor) -> None:
         """The positions <= t of the blocks."""
-        slots = min(block_indices.shape[-1], blocks.num_blocks(self.cache.longest, self.config))
-        chosen = block_indices.to(torch.int64).sort(dim=-1, descending=True).values[..., :slots]
-        offsets = torch.arange(min(self.config.l_sel, self.cache.longest), device=chosen.device)
-        position = (chosen[..., None] * self.config.l_sel + offsets).flatten(3)  # [B,1,Hkv,K]
-        visible = (position >= 0) & (position <= self.t[:, None, None, None])
-        here = Chunk(slice(0, len(self.t)), slice(0, 1), 0, 0, 0)
-        gather = Gather(here, position.masked_fill(~visible, 0), visible)
-        k, v = self.cache.selected.first(self.cache.longest)
-        self._attend("sel", gather.keys(k)[:, 0], gather.keys(v)[:, 0], visible[:, 0])
+        here, t, longest = Chunk(slice(0, len(self.t)), slice(0, 1)), self.t[:, None, None, None], self.cache.longest
+        gather = Gather.blocks(here, block_indices, t, longest, self.config)
+        k, v = self.cache.selected.first(longest)
+        self._attend("sel", gather.keys(k)[:, 0], gather.keys(v)[:, 0], gather.visible[:, 0])
 
     def window(self) -> None:
         """The last w positions: all that the ring holds."""

@@ -102,17 +102,10 @@ def _window_tiles(window: int, group_size: int, device: torch.device) -> TileOf:
 
 def _selected_tiles(block_indices: Tensor, config: NSAConfig) -> TileOf:
     """The positions <= t of each query's blocks."""
-    device = block_indices.device
 
     def tile(chunk: Chunk) -> Gather:
-        offsets = torch.arange(min(config.l_sel, chunk.end), device=device)  # beyond lies no position <= t
-        slots = min(block_indices.shape[-1], blocks.num_blocks(chunk.end, config))
-        chosen = block_indices[chunk.batch, chunk.rows].to(torch.int64)
-        chosen = chosen.sort(dim=-1, descending=True).values[..., :slots]  # padding last, and cut where it can be
-        position = (chosen[..., None] * config.l_sel + offsets).flatten(3)
-        t = torch.arange(chunk.t0, chunk.end, device=device)[:, None, None]
-        visible = (position >= 0) & (position <= t)
-        return Gather(chunk, chunk.key0 + position.masked_fill(~visible, 0), visible)
+        t = torch.arange(chunk.t0, chunk.end, device=block_indices.device)[:, None, None]
+        return Gather.blocks(chunk, block_indices[chunk.batch, chunk.rows], t, chunk.end, config)
 
     return tile
 
