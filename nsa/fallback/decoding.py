@@ -49,7 +49,7 @@ class _Step:
 
     def __init__(self, q: Tensor, cache: NSACache, scale: float) -> None:
         self.wide = torch.promote_types(q.dtype, torch.float32)
-        kv_heads = cache.selected.shaped[0].shape[2]
+        kv_heads = cache.window.k.shape[2]
         self.rows = q[:, 0].unflatten(1, (kv_heads, -1)).to(self.wide)  # [B,Hkv,G,Dk]
         self.cache, self.scale, self.config = cache, scale, cache.config
         self.t = cache.lengths - 1
