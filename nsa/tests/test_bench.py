@@ -229,13 +229,13 @@ def test_no_data_no_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 def test_prefill_compares_with_dense(tmp_path: Path) -> None:
     path = tmp_path / "prefill.csv"
-    assert prefill.main([*SMALL, "--S_list", "40,64", "--iters", "2", "--backward", "--csv", str(path)]) == 0
+    assert prefill.main([*SMALL, "--S_list", "40,64", "--iters", "2", "--csv", str(path)]) == 0
     for row in csv.DictReader(path.open()):
         assert sum(float(row[name]) for name in summarize.SHARES) == pytest.approx(100, abs=0.01)
         assert float(row["speedup_over_dense"]) == pytest.approx(
             float(row["ms_dense"]) / float(row["ms_total"]), rel=1e-3
         )
-        assert float(row["ms_fwd_bwd"]) > 0 and row["route_selected"] == "torch@cpu"
+        assert row["route_selected"] == "torch@cpu"
 
 
 def test_selection_names_what_cannot_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
