@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -42,25 +42,20 @@ WIDTH, HEIGHT = 64, 13
 Points = Sequence[tuple[int, float]]
 
 
-@dataclass(eq=False)
 class Bench:
-    """Times of one shape at any length, each measured once: what is measured, on what, how often.
+    """Times of one shape at any length, each measured once.
 
     Attributes:
         kernels: those of dense attention that are still worth timing, for each pass.
         rows: of what was measured so far.
     """
 
-    case: Case
-    where: Where
-    iters: int
-    warmup: int
-    kernels: dict[str, list[str]] = field(init=False)
-    rows: list[rows.Row] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        names = SDPA if self.where.device.type == "cuda" else ("sdpa",)
+    def __init__(self, case: Case, where: Where, iters: int, warmup: int) -> None:
+        self.case, self.where = case, where
+        self.measure = partial(measure, device=where.device, iters=iters, warmup=warmup)
+        names = SDPA if where.device.type == "cuda" else ("sdpa",)
         self.kernels = {name: list(names) for name in PASSES}
+        self.rows: list[rows.Row] = []
 
     @cache  # noqa: B019  there is one bench
     def sparse(self, name: str, regime: str, tokens: int) -> Timing:
@@ -98,8 +93,7 @@ class Bench:
         return nsa_attention(x["q"], x["k"], x["v"], x["gates"], self.case.config)  # type: ignore[return-value]
 
     def _timed(self, name: str, x: Tensors, call: Callable[[Tensors], Tensor], leaves: Sequence[str]) -> Timing:
-        measured = partial(measure, device=self.where.device, iters=self.iters, warmup=self.warmup)
-        return measured(torch.no_grad()(partial(call, x)) if name == "fwd" else by_name(call, x, leaves))
+        return self.measure(torch.no_grad()(partial(call, x)) if name == "fwd" else by_name(call, x, leaves))
 
     def _noted(self, name: str, regime: str, kernel: str, by: str, tokens: int, timing: Timing) -> Timing:
         print(f"S={tokens} {by} {regime} {name}: {timing.ms:.3f} ms", flush=True)
