@@ -11,7 +11,7 @@ from torch import Tensor
 from nsa import blocks
 from nsa.config import BRANCHES
 from nsa.fallback.chunks import Chunk
-from nsa.fallback.scoring import choose_blocks, sum_over_blocks, sum_over_heads
+from nsa.fallback.scoring import best_blocks
 from nsa.fallback.tiles import Gather, masked_logits, softmax_rows, unrounded
 
 if TYPE_CHECKING:
@@ -66,9 +66,7 @@ class _Step:
 
     def select(self, p: Tensor) -> Tensor:
         """The blocks, int32 [B,1,Hkv,n_sel], from the probabilities of the compressed tokens."""
-        summed = sum_over_heads(p, 2).transpose(0, 1)  # [Hkv,B,Tc]
-        scores = sum_over_blocks(summed, blocks.num_blocks(self.cache.longest, self.config), self.config)
-        return choose_blocks(scores, self.t, self.config).transpose(0, 1)[:, None]
+        return best_blocks(p.transpose(0, 1), self.t, self.cache.longest, self.config).transpose(0, 1)[:, None]
 
     def selected(self, block_indices: Tensor) -> None:
         """The positions <= t of the blocks."""
