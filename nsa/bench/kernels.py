@@ -167,12 +167,11 @@ def run_case(case: Case, args: argparse.Namespace, where: Where) -> tuple[list[R
     if args.check_rows and not facts["check"]["passed"]:
         return [], facts
     ours = our_parts(case, x, args.backend, args.deterministic)
-    every = ours if args.no_peers else [*ours, *peers(case, x, ours)]
-    if not args.no_peers and others.absent() is None:
-        every += others.parts(case, x, ours)
+    every = [*ours.values()]
+    if not args.no_peers:
+        every += peers(case, x, ours) + ([] if others.absent() else others.parts(case, x, ours))
     chosen = [part for part in every if part.part in args.parts]
-    rows = [row for part in chosen for row in measure(case, part, x, where.device, args)]
-    return rows, facts
+    return [row for part in chosen for row in measure(case, part, x, where.device, args)], facts
 
 
 def _verdict(facts: Row) -> str:

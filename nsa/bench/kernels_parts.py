@@ -79,8 +79,8 @@ def prepare(case: Case, x: Tensors, backend: str | None = None) -> Tensors:
     return {**x, **made, "o_sel": torch.randn_like(o_cmp), "o_win": torch.randn_like(o_cmp)}
 
 
-def our_parts(case: Case, x: Tensors, backend: str, deterministic: bool = False) -> list[Part]:
-    """Every operation of the library on `backend`; x comes from `prepare`."""
+def our_parts(case: Case, x: Tensors, backend: str, deterministic: bool = False) -> dict[str, Part]:
+    """Every operation of the library on `backend`, by name; x comes from `prepare`."""
     how, work = {"backend": backend, "strict": True}, least_work(case, x)
     attend = {**how, "deterministic": deterministic}
     config, blocks = {"config": case.config}, {"block_indices": x["indices"], "validate": False}
@@ -93,10 +93,10 @@ def our_parts(case: Case, x: Tensors, backend: str, deterministic: bool = False)
         "window": (ops.sliding_window_attention, ("q", "k", "v"), {"window": case.config.w, **attend}),
         "combine": (ops.gated_combine, ("o_cmp", "o_sel", "o_win", "gates"), how),
     }
-    return [
-        Part(name, backend, partial(called, function, leaves, settings), leaves, *work[name])
+    return {
+        name: Part(name, backend, partial(called, function, leaves, settings), leaves, *work[name])
         for name, (function, leaves, settings) in calls.items()
-    ]
+    }
 
 
 def called(function: Callable[..., Any], leaves: Iterable[str], settings: dict[str, Any], t: Tensors) -> Tensor:
@@ -139,18 +139,12 @@ def for_sdpa(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return q.transpose(1, 2).contiguous(), k, v
 
 
-def dense(case: Case, x: Tensors, by: str) -> Part:
-    """Causal attention to all keys by one of SDPA."""
+def peers(case: Case, x: Tensors, ours: dict[str, Part]) -> list[Part]:
+    """What runs beside ours wherever PyTorch does: causal attention to all keys, and FlashAttention's window."""
     count = pairs(case.tokens, case.config)["dense"]
     work = attention_work(count, case, _size(x["q"], x["k"], x["v"]), _size(x["o_cmp"]))
-    return Part("whole", by, partial(dense_attention, by), ("q", "k", "v"), *work)
-
-
-def peers(case: Case, x: Tensors, ours: list[Part]) -> list[Part]:
-    """What runs beside ours wherever PyTorch does: dense attention, and FlashAttention's window."""
-    window = next(part for part in ours if part.part == "window")
-    found = [dense(case, x, by) for by in SDPA]
+    found = [Part("whole", by, partial(dense_attention, by), ("q", "k", "v"), *work) for by in SDPA]
     if case.dk == case.dv:
         flash = window_of(case.config, {"backend": "fa2", "strict": True})
-        found.append(replace(window, by="fa2", call=flash))
+        found.append(replace(ours["window"], by="fa2", call=flash))
     return found

@@ -46,13 +46,12 @@ def absent() -> str | None:
     return None if find_spec("fla") else "flash-linear-attention is not installed"
 
 
-def parts(case: Case, x: Tensors, ours: list[Part]) -> list[Part]:
+def parts(case: Case, x: Tensors, ours: dict[str, Part]) -> list[Part]:
     """The whole operation and the selected branch by fla; the work that is named is ours, of which it does less."""
-    found = {part.part: part for part in ours}
     flash = find_spec("flash_attn") is not None
-    whole = replace(found["whole"], call=partial(_whole, case.config, flash), note=WHOLE + ("" if flash else NO_FLASH))
+    whole = replace(ours["whole"], call=partial(_whole, case.config, flash), note=WHOLE + ("" if flash else NO_FLASH))
     call = partial(_parallel_nsa, case.config, block_indices=x["indices"].long())
-    return [replace(part, by="fla") for part in (whole, replace(found["selected"], call=call, note=SELECTED))]
+    return [replace(part, by="fla") for part in (whole, replace(ours["selected"], call=call, note=SELECTED))]
 
 
 def _whole(config: NSAConfig, flash: bool, t: Tensors) -> Tensor:

@@ -25,8 +25,7 @@ def timings(operation: str, case: Case, x: Tensors, args: Namespace, where: Wher
     for name in registry.REGISTRY:
         if not registry.implements(name, operation):
             continue
-        part = next(part for part in our_parts(case, x, name) if part.part == operation)
-        call = partial(part.call, x)
+        call = partial(our_parts(case, x, name)[operation].call, x)
         reason = registry.missing(name) or _refused(name, call)
         if reason is None:
             yield name, measure(call, where.device, iters=args.iters, warmup=args.warmup)

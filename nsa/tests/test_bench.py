@@ -106,7 +106,7 @@ def test_the_kernel_bench_asks_for_the_gradients_it_was_told(
     monkeypatch.setattr(
         Operation, "compute", lambda self, plan, *x: (asked.append(plan.request), compute(self, plan, *x))[1]
     )
-    for part in kernels_parts.our_parts(case, x, "torch", deterministic):
+    for part in kernels_parts.our_parts(case, x, "torch", deterministic).values():
         part.call(x)
     attention = [request for request in asked if request.operation in ("compressed", "selected", "window")]
     assert len(attention) == 6 and all(request.deterministic is deterministic for request in attention)
