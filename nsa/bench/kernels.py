@@ -22,12 +22,11 @@ from typing import Any
 import torch
 
 from nsa import nsa_attention, reference
-from nsa.bench import peers as others
+from nsa.bench import peers, tables
 from nsa.bench import rows as table_rows
-from nsa.bench import tables
 from nsa.bench.cases import REGIMES, SHAPES, Case, Where, case_of, inputs
 from nsa.bench.judge import REGRET, Operation, judge, sampled_rows
-from nsa.bench.kernels_parts import Part, Tensors, our_parts, peers, prepare
+from nsa.bench.kernels_parts import Part, Tensors, our_parts, prepare
 from nsa.bench.options import add_where, integers, parser, positive, some_of, where_of
 from nsa.bench.roofline import Work, floor_ms
 from nsa.bench.timing import by_name, cold, peak_bytes, queued
@@ -167,9 +166,7 @@ def run_case(case: Case, args: argparse.Namespace, where: Where) -> tuple[list[R
     if args.check_rows and not facts["check"]["passed"]:
         return [], facts
     ours = our_parts(case, x, args.backend, args.deterministic)
-    every = [*ours.values()]
-    if not args.no_peers:
-        every += peers(case, x, ours) + ([] if others.absent() else others.parts(case, x, ours))
+    every = [*ours.values(), *([] if args.no_peers else peers.parts(case, x, ours))]
     chosen = [part for part in every if part.part in args.parts]
     return [row for part in chosen for row in measure(case, part, x, where.device, args)], facts
 
@@ -200,7 +197,7 @@ def main(argv: list[str]) -> int:
         for regime in args.regimes
     ]
     context = {**table_rows.context(where.device, where.dtype), "deterministic": args.deterministic}
-    reason = None if args.no_peers else others.absent()
+    reason = None if args.no_peers else peers.absent()
     absent = {"fla": reason} if reason else {}
     began, rows, facts = time.monotonic(), [], []
     for case in cases:

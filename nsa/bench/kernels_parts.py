@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from nsa import ops
 from nsa.bench.cases import Case
 from nsa.bench.roofline import Work, attention_work, pairs
-from nsa.config import NSAConfig
 from nsa.ops import nsa_attention
 
 Tensors = dict[str, Tensor]
@@ -47,7 +46,7 @@ class Part:
 
 
 def _size(*tensors: Tensor) -> float:
-    return float(sum(x.numel() * x.element_size() for x in tensors))
+    return float(sum(x.nbytes for x in tensors))
 
 
 def least_work(case: Case, x: Tensors) -> dict[str, tuple[Work, Work]]:
@@ -105,11 +104,6 @@ def called(function: Callable[..., Any], leaves: Iterable[str], settings: dict[s
     return found if isinstance(found, Tensor) else found[0]  # type: ignore[no-any-return]
 
 
-def window_of(config: NSAConfig, how: dict[str, Any]) -> Callable[[Tensors], Tensor]:
-    """The sliding window routed as `how` says."""
-    return partial(called, ops.sliding_window_attention, ("q", "k", "v"), {"window": config.w, **how})
-
-
 # --- others ---
 
 
@@ -137,14 +131,3 @@ def for_sdpa(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     group_size = q.shape[2] // k.shape[2]
     k, v = (x.repeat_interleave(group_size, dim=2).transpose(1, 2).contiguous() for x in (k, v))
     return q.transpose(1, 2).contiguous(), k, v
-
-
-def peers(case: Case, x: Tensors, ours: dict[str, Part]) -> list[Part]:
-    """What runs beside ours wherever PyTorch does: causal attention to all keys, and FlashAttention's window."""
-    count = pairs(case.tokens, case.config)["dense"]
-    work = attention_work(count, case, _size(x["q"], x["k"], x["v"]), _size(x["o_cmp"]))
-    found = [Part("whole", by, partial(dense_attention, by), ("q", "k", "v"), *work) for by in SDPA]
-    if case.dk == case.dv:
-        flash = window_of(case.config, {"backend": "fa2", "strict": True})
-        found.append(replace(ours["window"], by="fa2", call=flash))
-    return found

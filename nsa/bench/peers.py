@@ -1,5 +1,5 @@
-"""Others' Native Sparse Attention beside ours: fla's operations where it is installed, and whole layers from a checkout
-or a folder of packages that is named: --peer fla=/path/to/it.
+"""Others beside ours: PyTorch's attention, fla's Native Sparse Attention where it is installed, and whole layers from a
+checkout or a folder of packages that is named: --peer fla=/path/to/it.
 
 Their interfaces: flash-linear-attention 0.6, `fla.layers.nsa.NativeSparseAttention` and `fla.ops.nsa.parallel_nsa(q, k,
 v, g_cmp, g_slc, g_swa, block_indices, block_counts, block_size, window_size)`, q [B,T,Hq,Dk], group sizes that are
@@ -23,8 +23,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nsa import ops
 from nsa.bench.cases import Case, Where
-from nsa.bench.kernels_parts import Part, Tensors, window_of
+from nsa.bench.kernels_parts import SDPA, Part, Tensors, called, dense_attention
+from nsa.bench.roofline import attention_work, pairs
 from nsa.config import NSAConfig
 from nsa.rope import frequencies
 
@@ -47,6 +49,22 @@ def absent() -> str | None:
 
 
 def parts(case: Case, x: Tensors, ours: dict[str, Part]) -> list[Part]:
+    """What is timed beside ours: attention to all keys, FlashAttention's window, and fla where it is installed."""
+    count, read = pairs(case.tokens, case.config)["dense"], float(x["q"].nbytes + x["k"].nbytes + x["v"].nbytes)
+    work = attention_work(count, case, read, float(x["o_cmp"].nbytes))
+    found = [Part("whole", by, partial(dense_attention, by), ("q", "k", "v"), *work) for by in SDPA]
+    if case.dk == case.dv:
+        found.append(replace(ours["window"], by="fa2", call=flash_window(case.config)))
+    return found if absent() else found + fla_parts(case, x, ours)
+
+
+def flash_window(config: NSAConfig) -> Callable[[Tensors], Tensor]:
+    """The sliding window by FlashAttention-2."""
+    how = {"window": config.w, "backend": "fa2", "strict": True}
+    return partial(called, ops.sliding_window_attention, ("q", "k", "v"), how)
+
+
+def fla_parts(case: Case, x: Tensors, ours: dict[str, Part]) -> list[Part]:
     """The whole operation and the selected branch by fla; the work that is named is ours, of which it does less."""
     flash = find_spec("flash_attn") is not None
     whole = replace(ours["whole"], call=partial(_whole, case.config, flash), note=WHOLE + ("" if flash else NO_FLASH))
@@ -59,7 +77,7 @@ def _whole(config: NSAConfig, flash: bool, t: Tensors) -> Tensor:
     o = _parallel_nsa(config, t, g_cmp, g_sel, g_win, window_size=config.w if flash else 0)
     if flash:
         return o
-    return o.addcmul(window_of(config, {"backend": "fa2", "strict": True})(t), g_win[..., None])
+    return o.addcmul(flash_window(config)(t), g_win[..., None])
 
 
 def _parallel_nsa(config: NSAConfig, t: Tensors, *gates: Tensor, **how: Any) -> Tensor:

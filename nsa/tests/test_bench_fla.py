@@ -52,7 +52,7 @@ def test_the_selected_branch_is_the_same_question(fla: None) -> None:
     case = kernels.case_of("16/1/16/16", 70, "random")
     x = kernels.prepare(case, kernels.inputs(case, Where(torch.device("cpu"), torch.float32, 0)), "torch")
     ours = kernels.our_parts(case, x, "torch")
-    theirs = {part.part: part for part in peers.parts(case, x, ours)}
+    theirs = {part.part: part for part in peers.fla_parts(case, x, ours)}
     torch.testing.assert_close(theirs["selected"].call(x), ours["selected"].call(x), rtol=1e-4, atol=1e-5)
 
 
