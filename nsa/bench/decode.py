@@ -8,7 +8,6 @@ with 1 where the rows contradict themselves.
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping
 from functools import partial
 
 import torch
@@ -23,6 +22,7 @@ from nsa.bench.summarize import problems, summary
 from nsa.bench.timing import Timing, branch_columns, measure
 from nsa.config import BRANCHES
 
+COLUMNS = ("S", "ms_total", "ms_total_iqr", *(f"ms_{name}" for name in BRANCHES), "wall_ms", "host_bound")
 PREFILL = 4096
 """Tokens of a prefill chunk."""
 
@@ -73,7 +73,6 @@ def run(args: Namespace, case: Case, where: Where) -> list[rows.Row]:
         **branch_columns(total, _branches(steps, timed)), **_reads(steps), **clocks(total, where, steps.work()),
         "route": " ".join(sorted(recording.backends("decode"))),
     }  # fmt: skip
-    print(f"S={case.tokens}: {_said(row)}", flush=True)
     return [row]
 
 
@@ -99,20 +98,13 @@ def _reads(steps: Steps) -> rows.Row:
     }
 
 
-def _said(row: Mapping[str, rows.Value]) -> str:
-    """A row in words."""
-    times = " ".join(f"{name} {row[f'ms_{name}']:.3f}" for name in BRANCHES)
-    waits = "  host-bound: the GPU waited for the host" if row.get("host_bound") else ""
-    return f"step {row['ms_total']:.3f} ms (iqr {row['ms_total_iqr']:.3f}), alone {times}{waits}"
-
-
 OLD = "accepted for old command lines: every branch is timed alone (forced gates re-timed the whole step)"
 
 
 def main(argv: list[str]) -> int:
     to = options.by_length("decode", __doc__)
     to.add_argument("--branch_force_mode", choices=("alone", "env", "gate"), default="alone", help=OLD)
-    found = options.measured(to.parse_args(argv), run)
+    found = options.measured(to.parse_args(argv), run, COLUMNS)
     as_text = [{name: str(value) for name, value in row.items()} for row in found]
     print(summary(as_text))
     return 1 if problems(as_text) else 0

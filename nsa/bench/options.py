@@ -99,7 +99,7 @@ Run = Callable[[argparse.Namespace, Case, Where], Iterable[rows.Row]]
 """Gives the facts of one length, which `completed` makes rows."""
 
 
-def measured(args: argparse.Namespace, run: Run, shown: Sequence[str] = ()) -> list[rows.Row]:
+def measured(args: argparse.Namespace, run: Run, shown: Sequence[str]) -> list[rows.Row]:
     """The rows of each length that `by_length` was asked for: written, too, and the columns `shown` printed."""
     cases, where = [case_at(args, length) for length in args.S_list], where_of(args)
     torch.manual_seed(where.seed)
@@ -108,8 +108,7 @@ def measured(args: argparse.Namespace, run: Run, shown: Sequence[str] = ()) -> l
         completed({"S": case.tokens, **facts}, args, case, where) for case in cases for facts in run(args, case, where)
     ]
     rows.write(found, args.csv, args.jsonl)
-    if shown:
-        print(tables.shown(found, [name for name in shown if any(name in row for row in found)]))
+    print(tables.shown(found, [name for name in shown if any(name in row for row in found)]))
     return found
 
 
