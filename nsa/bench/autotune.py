@@ -46,7 +46,7 @@ from nsa.kernels.selected.tile_scheduler import ALWAYS, NEVER, Schedule, can_gat
 from nsa.kernels.selection.select import select_blocks
 from nsa.kernels.tuning import lookup
 from nsa.kernels.tuning.ahead_of_time import pretending
-from nsa.kernels.tuning.lookup import Entry, Measured, Table, Tile
+from nsa.kernels.tuning.lookup import Table, Tile
 
 BETTER = 0.98
 """A neighbour replaces a tile when its time is at most this part of it."""
@@ -270,7 +270,8 @@ def tune(args: argparse.Namespace, table: Table) -> Iterator[str]:
             continue
         found = climb(start, stopwatch(job, job.call(), timer), until)
         of = f"{job.part} {case.shape} {case.tokens} {dtype}"
-        table[job.kernel][architecture][job.own_key] = Entry(found.tile, Measured(round(found.ms, 4), of, on))
+        measured = {"ms": round(found.ms, 4), "of": of, "on": on}
+        table[job.kernel][architecture][job.own_key] = found.tile.entry() | measured
         lookup.write(table, args.table)
         yield (
             f"{case.shape} {dtype}: {job.kernel}: {short(start)} {found.before:.3f} ms -> {short(found.tile)} "
