@@ -196,7 +196,7 @@ class NSACache:
     ) -> None:
         """`undone`: the lengths that `undo` goes back to, if it may."""
         self._lengths, self._undone, self.rewound = lengths, undone, rewound
-        device = self.selected.shaped[0].device
+        device = self.window.k.device
         fresh = to_device(lengths, device)
         if fresh.shape == self.lengths.shape and fresh.device == self.lengths.device:
             self.lengths.copy_(fresh)  # a captured step reads this tensor
@@ -302,7 +302,7 @@ class NSACache:
     def branches(self, k: Branches, v: Branches) -> tuple[Triple, Triple]:
         """The triples (cmp, sel, win) of keys and values, checked."""
         keys, values = checks.triple(NAME, "k", k), checks.triple(NAME, "v", v)
-        held_k, held_v = self.selected.shaped
+        held_k, held_v = self.window.stored
         (batch, _, heads, dk), dv = held_k.shape, held_v.shape[3]
         given = [("k", x, "B,T,Hkv,Dk") for x in keys] + [("v", x, "B,T,Hkv,Dv") for x in values]
         checks.axes(NAME, *given, B=batch, Hkv=heads, Dk=dk, Dv=dv)

@@ -66,7 +66,7 @@ def nsa_decode(
             strict,
         )  # fmt: skip
     if library.any_autocast() and library.autocast_dtype(q.device) is not None:
-        q, k, v, gates = library.cast((q, k, v, gates), cache.selected.shaped[0].dtype)
+        q, k, v, gates = library.cast((q, k, v, gates), cache.window.k.dtype)
     with torch.no_grad():
         o = _decode(q, k, v, gates, cache, counts, scale, backend, strict)
     return library.refusing(SENTENCE, o, (q, k, v, gates))
@@ -108,7 +108,7 @@ def _in_autocast(
     q: Tensor, k: list[Tensor], v: list[Tensor], gates: Tensor, lengths: Tensor, handle: int, *others: object
 ) -> Tensor:
     """In the cache's dtype."""
-    inputs = library.cast((q, k, v, gates), CACHES[handle].selected.shaped[0].dtype)
+    inputs = library.cast((q, k, v, gates), CACHES[handle].window.k.dtype)
     with torch.autocast(q.device.type, enabled=False):
         return torch.ops.nsa.decode(*inputs, lengths, handle, *others)  # type: ignore[no-any-return]
 
@@ -203,9 +203,9 @@ def _routed(
     key = (*facts, *switches, *map(layout, tensors), sharing(tensors), *buffers)
     plan = cache.plans.get(key)
     if plan is None:
-        q, (k, v) = tensors[0], cache.selected.shaped
+        q, (k, v) = tensors[0], cache.window.stored
         request = routing.Request(
-            "decode", q.device, q.dtype, len(q), 1, k.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3],
+            "decode", q.device, q.dtype, len(q), 1, cache.capacity, q.shape[2], k.shape[2], q.shape[3], v.shape[3],
             cache.config, offset=True,
         )  # fmt: skip
         decision = routing.decided(request, **how)
@@ -257,7 +257,7 @@ def cached_attention(
         raise ValueError(f"{name}: after undo the window lacks a key of the last token; append a token first")
     if not branches or set(branches) - set(BRANCHES):
         raise ValueError(f"{name}: branches must be some of {', '.join(BRANCHES)}, got {', '.join(branches) or 'none'}")
-    held_k, held_v = cache.selected.shaped
+    held_k, held_v = cache.window.stored
     _check_query(name, q, gates, held_k, held_v, strict)
     if block_indices is not None:
         checks.block_indices(name, block_indices, q, held_k.shape[2])

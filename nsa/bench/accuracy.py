@@ -26,8 +26,8 @@ from nsa.bench import rows as table_rows
 from nsa.bench import tables
 from nsa.bench.accuracy_cases import ODD, TABLE
 from nsa.bench.accuracy_ops import Row, judged
+from nsa.bench.cases import Case
 from nsa.bench.judge import allowance
-from nsa.bench.kernels_cases import Case
 from nsa.bench.options import parser, positive
 from nsa.device import DTYPES, named_device
 

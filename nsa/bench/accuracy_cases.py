@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsa.bench.kernels_cases import Case
+from nsa.bench.cases import Case
 from nsa.config import NSAConfig
 
 HOLES = 7

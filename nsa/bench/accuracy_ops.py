@@ -11,8 +11,8 @@ from torch import Tensor
 
 from nsa import blocks, ops, reference, routing
 from nsa.bench.accuracy_cases import HOLES
+from nsa.bench.cases import Case, Where, inputs
 from nsa.bench.judge import REGRET, Judgement, Operation, Outcome, judge, sampled_rows
-from nsa.bench.kernels_cases import Case, inputs
 from nsa.cache import NSACache
 from nsa.device import DTYPES
 from nsa.phi import MlpPhi, WeightedPhi
@@ -32,7 +32,7 @@ class Problem:
 
     def __init__(self, case: Case, device: torch.device, seed: int, rows: int, backend: str) -> None:
         self.case, self.device, self.seed = case, device, seed
-        self.x = inputs(case, device, DTYPES[case.dtype], seed)
+        self.x = inputs(case, Where(device, DTYPES[case.dtype], seed))
         del self.x["do"]  # what is judged draws its own
         self.rows = sampled_rows(case.tokens, rows, seed).to(device)
         self.where = {"cu_seqlens": case.cu_seqlens(device), "q_start": case.q_start(device)}

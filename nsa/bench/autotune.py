@@ -27,9 +27,9 @@ from triton.runtime.errors import OutOfResources
 
 from nsa import ops
 from nsa.bench import rows as table_rows
+from nsa.bench.cases import Case, Where, case_of, inputs
 from nsa.bench.judge import relative_error
 from nsa.bench.kernels import timed
-from nsa.bench.kernels_cases import Case, case_of, inputs
 from nsa.bench.options import parser, positive, some_of
 from nsa.cache import NSACache
 from nsa.config import BRANCHES, NSAConfig
@@ -46,7 +46,7 @@ from nsa.kernels.selected.tile_scheduler import ALWAYS, NEVER, Schedule, can_gat
 from nsa.kernels.selection.select import select_blocks
 from nsa.kernels.tuning import lookup
 from nsa.kernels.tuning.ahead_of_time import pretending
-from nsa.kernels.tuning.lookup import Entry, Measured, Table, Tile
+from nsa.kernels.tuning.lookup import Table, Tile
 
 BETTER = 0.98
 """A neighbour replaces a tile when its time is at most this part of it."""
@@ -155,7 +155,7 @@ def ways(group: int) -> dict[str, Schedule]:
 
 def problem(case: Case, dtype: torch.dtype, device: torch.device, seed: int) -> dict[str, Tensor]:
     """Tensors for `calls`, without memory on the device "meta"."""
-    x, config = inputs(case, device, dtype, seed), case.config
+    x, config = inputs(case, Where(device, dtype, seed)), case.config
     k_cmp, v_cmp = (ops.compress(x[name], config) for name in "kv")
     lse = torch.full(x["q"].shape[:3], LSE, dtype=torch.float32, device=device)
     indices = select_blocks(x["q"], k_cmp, config, case.dk**-0.5, None, lse)
@@ -270,7 +270,8 @@ def tune(args: argparse.Namespace, table: Table) -> Iterator[str]:
             continue
         found = climb(start, stopwatch(job, job.call(), timer), until)
         of = f"{job.part} {case.shape} {case.tokens} {dtype}"
-        table[job.kernel][architecture][job.own_key] = Entry(found.tile, Measured(round(found.ms, 4), of, on))
+        measured = {"ms": round(found.ms, 4), "of": of, "on": on}
+        table[job.kernel][architecture][job.own_key] = found.tile.entry() | measured
         lookup.write(table, args.table)
         yield (
             f"{case.shape} {dtype}: {job.kernel}: {short(start)} {found.before:.3f} ms -> {short(found.tile)} "

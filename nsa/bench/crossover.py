@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from nsa import nsa_attention, routing
 from nsa.bench import options, rows, tables
-from nsa.bench.kernels_cases import REGIMES, tensors
+from nsa.bench.cases import REGIMES, Case, Where, inputs
 from nsa.bench.kernels_parts import SDPA, Tensors, dense_attention
 from nsa.bench.timing import Timing, by_name, measure
 
@@ -42,30 +42,25 @@ WIDTH, HEIGHT = 64, 13
 Points = Sequence[tuple[int, float]]
 
 
-@dataclass(eq=False)
 class Bench:
-    """Times of one shape, each measured once: what is measured, on what, how often.
+    """Times of one shape at any length, each measured once.
 
     Attributes:
         kernels: those of dense attention that are still worth timing, for each pass.
         rows: of what was measured so far.
     """
 
-    shape: options.Shape
-    where: options.Where
-    iters: int
-    warmup: int
-    kernels: dict[str, list[str]] = field(init=False)
-    rows: list[rows.Row] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        names = SDPA if self.where.device.type == "cuda" else ("sdpa",)
+    def __init__(self, case: Case, where: Where, iters: int, warmup: int) -> None:
+        self.case, self.where = case, where
+        self.measure = partial(measure, device=where.device, iters=iters, warmup=warmup)
+        names = SDPA if where.device.type == "cuda" else ("sdpa",)
         self.kernels = {name: list(names) for name in PASSES}
+        self.rows: list[rows.Row] = []
 
     @cache  # noqa: B019  there is one bench
     def sparse(self, name: str, regime: str, tokens: int) -> Timing:
         """Of our operation."""
-        x = tensors(self.shape, self.where, tokens, regime)
+        x = self._inputs(tokens, regime)
         with routing.record() as recording, torch.no_grad():
             self._attend(x)
         timing = self._timed(name, x, self._attend, LEAVES)
@@ -77,7 +72,7 @@ class Bench:
         found: dict[str, Timing] = {}
         for by in self.kernels[name]:
             try:
-                x = tensors(self.shape, self.where, tokens)
+                x = self._inputs(tokens)
                 found[by] = self._timed(name, x, partial(dense_attention, by), LEAVES[:3])
             except RuntimeError as error:  # it does not take this shape
                 rows.say(f"{by}: {rows.sentence(error)}")
@@ -91,12 +86,14 @@ class Bench:
         """Time of dense attention over that of sparse."""
         return self.dense(name, tokens).ms / self.sparse(name, regime, tokens).ms
 
+    def _inputs(self, tokens: int, regime: str = REGIMES[0]) -> Tensors:
+        return inputs(replace(self.case, tokens=tokens, regime=regime), self.where)
+
     def _attend(self, x: Tensors) -> Tensor:
-        return nsa_attention(x["q"], x["k"], x["v"], x["gates"], self.shape.config)  # type: ignore[return-value]
+        return nsa_attention(x["q"], x["k"], x["v"], x["gates"], self.case.config)  # type: ignore[return-value]
 
     def _timed(self, name: str, x: Tensors, call: Callable[[Tensors], Tensor], leaves: Sequence[str]) -> Timing:
-        measured = partial(measure, device=self.where.device, iters=self.iters, warmup=self.warmup)
-        return measured(torch.no_grad()(partial(call, x)) if name == "fwd" else by_name(call, x, leaves))
+        return self.measure(torch.no_grad()(partial(call, x)) if name == "fwd" else by_name(call, x, leaves))
 
     def _noted(self, name: str, regime: str, kernel: str, by: str, tokens: int, timing: Timing) -> Timing:
         print(f"S={tokens} {by} {regime} {name}: {timing.ms:.3f} ms", flush=True)
@@ -178,13 +175,14 @@ def plot(series: Mapping[str, Points]) -> str:
 
 def main(argv: list[str]) -> int:
     usual = {"heads": 64, "groups": 4, "dk": 128, "dv": 128, "iters": 7, "warmup": 3}
-    more = {"--crossings": {"type": Path, "default": None, "help": "write a CSV of the crossings there"}}
-    args = options.parsed(argv, "crossover", __doc__, "1024,2048,4096,8192,16384,32768", more, usual)
-    shape, where = options.shape_of(args), options.where_of(args)
-    if shape.batch != 1:
+    to = options.by_length("crossover", __doc__, "1024,2048,4096,8192,16384,32768", **usual)
+    to.add_argument("--crossings", type=Path, default=None, help="write a CSV of the crossings there")
+    args = to.parse_args(argv)
+    case, where = options.case_at(args, args.S_list[0]), options.where_of(args)
+    if case.batch != 1:
         raise ValueError("crossover: B is 1: a length, not a batch, is what is looked for")
     print(rows.headline(where.device, where.dtype), flush=True)
-    lengths, bench, crossings = sorted(set(args.S_list)), Bench(shape, where, args.iters, args.warmup), []
+    lengths, bench, crossings = sorted(set(args.S_list)), Bench(case, where, args.iters, args.warmup), []
     for name in PASSES:
         speedups = {regime: [(length, bench.speedup(name, regime, length)) for length in lengths] for regime in REGIMES}
         where_from = {regime: crossing(partial(bench.speedup, name, regime), lengths) for regime in REGIMES}
@@ -192,7 +190,7 @@ def main(argv: list[str]) -> int:
         for regime, at in where_from.items():
             print(f"{name}, {regime}: {at}", flush=True)
             crossings.append({"regime": regime, "pass": name, "slower": at.slower or "", "faster": at.faster or ""})
-    found = [options.completed(row, args, shape, where) for row in bench.rows if row["S"] in lengths]
+    found = [options.completed(row, args, case, where) for row in bench.rows if row["S"] in lengths]
     rows.write(found, args.csv, args.jsonl)
     rows.write([{**one, **rows.context(where.device, where.dtype)} for one in crossings], args.crossings, None)
     ordered = sorted(found, key=lambda row: (row["pass"], row["S"], row["regime"]))

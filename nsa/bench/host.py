@@ -20,7 +20,7 @@ from torch import Tensor
 import nsa
 from nsa import nsa_attention
 from nsa.bench import options, rows
-from nsa.bench.kernels_cases import tensors
+from nsa.bench.cases import Case, Where, inputs
 from nsa.bench.timing import captured
 from nsa.kernels import recorded
 
@@ -40,7 +40,7 @@ def microseconds(call: Call, device: torch.device, iters: int) -> float:
     return sorted(found)[iters // 5]
 
 
-def run(args: Namespace, shape: options.Shape, where: options.Where, length: int) -> Iterator[rows.Row]:
+def run(args: Namespace, case: Case, where: Where) -> Iterator[rows.Row]:
     """The facts of one length.
 
     Raises:
@@ -48,9 +48,9 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
     """
     if where.device.type != "cuda":
         raise ValueError(f"host: time until a GPU's work is queued is measured on a GPU, got --device {where.device}")
-    x = tensors(shape, where, length)
+    x = inputs(case, where)
     up = x.pop("do")
-    whole = partial(nsa_attention, config=shape.config, backend="triton", strict=True)
+    whole = partial(nsa_attention, config=case.config, backend="triton", strict=True)
     timed = partial(microseconds, device=where.device, iters=args.iters)
     for name in PASSES:
         leaves = [y.detach().requires_grad_(name != "forward") for y in x.values()]
@@ -65,7 +65,7 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
                 row: rows.Row = {"pass": name, "plain_us": timed(partial(called, whole))}
             for _ in range(3):
                 called(whole)
-            own = nsa.plan(*leaves, shape.config, backend="triton", strict=True)
+            own = nsa.plan(*leaves, case.config, backend="triton", strict=True)
             row |= {"planned_us": timed(partial(called, whole)), "own_plan_us": timed(partial(called, own.run))}
             row["graph_us"] = timed(captured(partial(called, own.run))[0].replay)
         yield row
@@ -78,5 +78,5 @@ def _called(name: str, function: Callable[..., Any], tensors: Any, settings: Any
 
 def main(argv: list[str]) -> int:
     usual = {"heads": 64, "groups": 4, "dk": 128, "dv": 128, "dtype": "bf16", "threads": 1}
-    options.by_length(argv, "host", __doc__, run, COLUMNS, lengths="1024,4096,8192,16384", **usual)
+    options.measured(options.by_length("host", __doc__, "1024,4096,8192,16384", **usual).parse_args(argv), run, COLUMNS)
     return 0

@@ -116,17 +116,14 @@ def judge(operation: Operation, rows: Tensor, seed: int = 0, rehearsals: int = R
 def _outcome(operation: Operation, dtype: torch.dtype, rows: Tensor, seed: int) -> Outcome:
     """The oracle's outputs at the rows, and gradients, computed in `dtype`."""
     leaves = _leaves(operation, dtype)
-    outputs = _several(operation.oracle(rows=rows, **leaves))
-    return _collect(operation, leaves, outputs, _upstream(operation, outputs[0], seed), outputs)
+    return _collect(operation, leaves, _several(operation.oracle(rows=rows, **leaves)), seed)
 
 
 def _called(operation: Operation, rows: Tensor, seed: int) -> tuple[Outcome, bool]:
+    """Our outputs at the rows, and gradients; and whether these and the whole outputs are finite."""
     leaves = _leaves(operation, None)
     outputs = _several(operation.ours(**leaves))
-    sampled = tuple(x[:, rows] for x in outputs)
-    sparse = torch.zeros_like(outputs[0])
-    sparse[:, rows] = _upstream(operation, sampled[0], seed)
-    found = _collect(operation, leaves, outputs, sparse, sampled)
+    found = _collect(operation, leaves, tuple(x[:, rows] for x in outputs), seed)
     whole = (*outputs, *(x for name, x in found.items() if name.startswith("d")))
     return found, not any(bool((x.isnan() | x.isposinf()).any()) for x in whole)
 
@@ -140,20 +137,14 @@ def _several(outputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
-def _upstream(operation: Operation, o: Tensor, seed: int) -> Tensor:
-    """The gradient of o, rounded to the inputs' dtype so that all see the same."""
-    generator = torch.Generator(o.device).manual_seed(seed)
-    dtype = next(iter(operation.leaves.values())).dtype
-    return torch.randn(o.shape, generator=generator, device=o.device).to(dtype).to(o.dtype)
-
-
-def _collect(
-    operation: Operation, leaves: dict[str, Tensor], outputs: tuple[Tensor, ...], upstream: Tensor,
-    sampled: tuple[Tensor, ...],
-) -> Outcome:  # fmt: skip
-    found = {f"o{i or ''}": x.detach() for i, x in enumerate(sampled)}
+def _collect(operation: Operation, leaves: dict[str, Tensor], sampled: tuple[Tensor, ...], seed: int) -> Outcome:
+    """Outputs at the sampled rows, and the gradients under one of the first that is random there and 0 elsewhere."""
+    o, found = sampled[0], {f"o{i or ''}": x.detach() for i, x in enumerate(sampled)}
     if operation.gradients:
-        grads = gradients(outputs[0], list(leaves.values()), upstream)
+        dtype = next(iter(operation.leaves.values())).dtype  # to which it is rounded, so that all see the same
+        generator = torch.Generator(o.device).manual_seed(seed)
+        upstream = torch.randn(o.shape, generator=generator, device=o.device).to(dtype).to(o.dtype)
+        grads = gradients(o, list(leaves.values()), upstream)
         found |= {f"d{name}": grad for name, grad in zip(leaves, grads, strict=True)}
     return found
 

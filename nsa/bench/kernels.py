@@ -22,12 +22,12 @@ from typing import Any
 import torch
 
 from nsa import nsa_attention, reference
-from nsa.bench import kernels_fla, tables
+from nsa.bench import peers, tables
 from nsa.bench import rows as table_rows
+from nsa.bench.cases import REGIMES, SHAPES, Case, Where, case_of, inputs
 from nsa.bench.judge import REGRET, Operation, judge, sampled_rows
-from nsa.bench.kernels_cases import REGIMES, SHAPES, Case, case_of, inputs
-from nsa.bench.kernels_parts import Part, Tensors, our_parts, peers, prepare
-from nsa.bench.options import Where, add_where, integers, parser, positive, some_of, where_of
+from nsa.bench.kernels_parts import Part, Tensors, our_parts, prepare
+from nsa.bench.options import add_where, integers, parser, positive, some_of, where_of
 from nsa.bench.roofline import Work, floor_ms
 from nsa.bench.timing import by_name, cold, peak_bytes, queued
 
@@ -157,7 +157,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 def run_case(case: Case, args: argparse.Namespace, where: Where) -> tuple[list[Row], Row]:
     """Judge a case and time its parts: the rows, and what was found out about the case."""
-    x = prepare(case, inputs(case, where.device, where.dtype, where.seed), args.backend)
+    x = prepare(case, inputs(case, where), args.backend)
     union, most = mean_union(case, x)
     facts: Row = {"case": case.name, "union": union, "union_most": most}
     if args.check_rows:
@@ -166,12 +166,9 @@ def run_case(case: Case, args: argparse.Namespace, where: Where) -> tuple[list[R
     if args.check_rows and not facts["check"]["passed"]:
         return [], facts
     ours = our_parts(case, x, args.backend, args.deterministic)
-    every = ours if args.no_peers else [*ours, *peers(case, x, ours)]
-    if not args.no_peers and kernels_fla.absent() is None:
-        every += kernels_fla.parts(case, x, ours)
+    every = [*ours.values(), *([] if args.no_peers else peers.parts(case, x, ours))]
     chosen = [part for part in every if part.part in args.parts]
-    rows = [row for part in chosen for row in measure(case, part, x, where.device, args)]
-    return rows, facts
+    return [row for part in chosen for row in measure(case, part, x, where.device, args)], facts
 
 
 def _verdict(facts: Row) -> str:
@@ -200,7 +197,7 @@ def main(argv: list[str]) -> int:
         for regime in args.regimes
     ]
     context = {**table_rows.context(where.device, where.dtype), "deterministic": args.deterministic}
-    reason = None if args.no_peers else kernels_fla.absent()
+    reason = None if args.no_peers else peers.absent()
     absent = {"fla": reason} if reason else {}
     began, rows, facts = time.monotonic(), [], []
     for case in cases:

@@ -21,9 +21,9 @@ from torch import Tensor
 from nsa import NSACache, blocks, ops
 from nsa.bench import rows as table_rows
 from nsa.bench import tables
-from nsa.bench.kernels_cases import SHAPES, Case, case_of, inputs
+from nsa.bench.cases import SHAPES, Case, Where, case_of, inputs
 from nsa.bench.kernels_parts import SDPA, kernel_of
-from nsa.bench.options import Where, add_where, integers, parser, positive, where_of
+from nsa.bench.options import add_where, integers, parser, positive, where_of
 from nsa.bench.roofline import Work, floor_ms
 from nsa.bench.timing import captured, cold
 
@@ -58,7 +58,7 @@ def filled(case: Case, where: Where, page_size: int | None) -> NSACache:
 
 def drawn(case: Case, where: Where) -> dict[str, Tensor]:
     """The last token of the context, in tensors that stay where they are; k and v serve all branches."""
-    x = inputs(replace(case, tokens=1), where.device, where.dtype, where.seed)
+    x = inputs(replace(case, tokens=1), where)
     return {name: x[name] for name in ("q", "k", "v", "gates")}
 
 

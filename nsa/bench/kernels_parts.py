@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,9 +14,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nsa import ops
-from nsa.bench.kernels_cases import Case
+from nsa.bench.cases import Case
 from nsa.bench.roofline import Work, attention_work, pairs
-from nsa.config import NSAConfig
 from nsa.ops import nsa_attention
 
 Tensors = dict[str, Tensor]
@@ -47,7 +46,7 @@ class Part:
 
 
 def _size(*tensors: Tensor) -> float:
-    return float(sum(x.numel() * x.element_size() for x in tensors))
+    return float(sum(x.nbytes for x in tensors))
 
 
 def least_work(case: Case, x: Tensors) -> dict[str, tuple[Work, Work]]:
@@ -79,8 +78,8 @@ def prepare(case: Case, x: Tensors, backend: str | None = None) -> Tensors:
     return {**x, **made, "o_sel": torch.randn_like(o_cmp), "o_win": torch.randn_like(o_cmp)}
 
 
-def our_parts(case: Case, x: Tensors, backend: str, deterministic: bool = False) -> list[Part]:
-    """Every operation of the library on `backend`; x comes from `prepare`."""
+def our_parts(case: Case, x: Tensors, backend: str, deterministic: bool = False) -> dict[str, Part]:
+    """Every operation of the library on `backend`, by name; x comes from `prepare`."""
     how, work = {"backend": backend, "strict": True}, least_work(case, x)
     attend = {**how, "deterministic": deterministic}
     config, blocks = {"config": case.config}, {"block_indices": x["indices"], "validate": False}
@@ -93,21 +92,16 @@ def our_parts(case: Case, x: Tensors, backend: str, deterministic: bool = False)
         "window": (ops.sliding_window_attention, ("q", "k", "v"), {"window": case.config.w, **attend}),
         "combine": (ops.gated_combine, ("o_cmp", "o_sel", "o_win", "gates"), how),
     }
-    return [
-        Part(name, backend, partial(called, function, leaves, settings), leaves, *work[name])
+    return {
+        name: Part(name, backend, partial(called, function, leaves, settings), leaves, *work[name])
         for name, (function, leaves, settings) in calls.items()
-    ]
+    }
 
 
 def called(function: Callable[..., Any], leaves: Iterable[str], settings: dict[str, Any], t: Tensors) -> Tensor:
     """The function's first result, of the tensors of these names."""
     found = function(**{name: t[name] for name in leaves}, **settings)
     return found if isinstance(found, Tensor) else found[0]  # type: ignore[no-any-return]
-
-
-def window_of(config: NSAConfig, how: dict[str, Any]) -> Callable[[Tensors], Tensor]:
-    """The sliding window routed as `how` says."""
-    return partial(called, ops.sliding_window_attention, ("q", "k", "v"), {"window": config.w, **how})
 
 
 # --- others ---
@@ -137,20 +131,3 @@ def for_sdpa(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     group_size = q.shape[2] // k.shape[2]
     k, v = (x.repeat_interleave(group_size, dim=2).transpose(1, 2).contiguous() for x in (k, v))
     return q.transpose(1, 2).contiguous(), k, v
-
-
-def dense(case: Case, x: Tensors, by: str) -> Part:
-    """Causal attention to all keys by one of SDPA."""
-    count = pairs(case.tokens, case.config)["dense"]
-    work = attention_work(count, case, _size(x["q"], x["k"], x["v"]), _size(x["o_cmp"]))
-    return Part("whole", by, partial(dense_attention, by), ("q", "k", "v"), *work)
-
-
-def peers(case: Case, x: Tensors, ours: list[Part]) -> list[Part]:
-    """What runs beside ours wherever PyTorch does: dense attention, and FlashAttention's window."""
-    window = next(part for part in ours if part.part == "window")
-    found = [dense(case, x, by) for by in SDPA]
-    if case.dk == case.dv:
-        flash = window_of(case.config, {"backend": "fa2", "strict": True})
-        found.append(replace(window, by="fa2", call=flash))
-    return found

@@ -19,9 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from nsa import NativeSparseAttention, nsa_attention, ops, routing
-from nsa.bench import layer_peers, options, rows
+from nsa.bench import options, peers, rows
+from nsa.bench.cases import Case, Where
 from nsa.bench.kernels_parts import SDPA, kernel_of
-from nsa.bench.layer_peers import BASE
+from nsa.bench.peers import BASE
 from nsa.bench.timing import measure, peak_bytes, with_gradients
 from nsa.layer import COMPRESSIONS
 from nsa.models.dense import DenseAttention
@@ -52,18 +53,18 @@ class Part:
 # --- what is timed ---
 
 
-def ours(shape: options.Shape, where: options.Where, phi: str = "mean") -> NativeSparseAttention:
+def ours(case: Case, where: Where, phi: str = "mean") -> NativeSparseAttention:
     return NativeSparseAttention(
-        shape.dim, shape.heads, shape.kv_heads, shape.config, dk=shape.dk, dv=shape.dv, phi=phi, rope_base=BASE
+        case.dim, case.heads, case.kv_heads, case.config, dk=case.dk, dv=case.dv, phi=phi, rope_base=BASE
     ).to(where.device, where.dtype)
 
 
-def contender(by: str, shape: options.Shape, where: options.Where, x: Tensor) -> Part:
+def contender(by: str, case: Case, where: Where, x: Tensor) -> Part:
     """A layer of others, or dense attention by one of PyTorch's kernels."""
-    if by in layer_peers.PEERS:
-        layer, call = layer_peers.PEERS[by][0](shape, where, x.shape[1])
+    if by in peers.LAYERS:
+        layer, call = peers.LAYERS[by][0](case, where)
         return Part(by, "layer", call, (x,), tuple(layer.parameters()))
-    layer = DenseAttention(shape.dim, shape.heads, shape.kv_heads, shape.dk, shape.dv, BASE).to(where.device, x.dtype)
+    layer = DenseAttention(case.dim, case.heads, case.kv_heads, case.dk, case.dv, BASE).to(where.device, x.dtype)
 
     def dense(x: Tensor) -> Any:
         with kernel_of(by.replace("dense", "sdpa")):
@@ -125,19 +126,19 @@ def _parameters(modules: tuple[nn.Module | None, ...]) -> tuple[nn.Parameter, ..
 # --- rows ---
 
 
-def run(args: Namespace, shape: options.Shape, where: options.Where, length: int) -> list[rows.Row]:
+def run(args: Namespace, case: Case, where: Where) -> list[rows.Row]:
     """The facts of one length; a sentence for each contender that failed."""
     torch.manual_seed(where.seed)
-    x = torch.randn(shape.batch, length, shape.dim, device=where.device, dtype=where.dtype)
+    x = torch.randn(case.batch, case.tokens, case.dim, device=where.device, dtype=where.dtype)
     found: list[rows.Row] = []
     for phi in args.phi:
-        for part in parts("nsa" if phi == "mean" else f"nsa-{phi}", ours(shape, where, phi), x):
-            found += _rows(part, where, length, args)
+        for part in parts("nsa" if phi == "mean" else f"nsa-{phi}", ours(case, where, phi), x):
+            found += _rows(part, case, where, args)
     for by in [*(DENSE if where.device.type == "cuda" else ["dense"]), *args.peer]:
         try:
-            found += _rows(contender(by, shape, where, x), where, length, args)
+            found += _rows(contender(by, case, where, x), case, where, args)
         except (RuntimeError, ValueError, TypeError, AssertionError, ImportError) as error:  # others' own kinds
-            print(f"failed: S={length} {by}: {rows.sentence(error)}", flush=True)
+            print(f"failed: S={case.tokens} {by}: {rows.sentence(error)}", flush=True)
     for name in ("fwd", "fwd+bwd"):
         of_pass = [row for row in found if row["pass"] == name and row["part"] == "layer"]
         dense = [row["ms"] for row in of_pass if str(row["by"]).startswith("dense")]
@@ -147,13 +148,13 @@ def run(args: Namespace, shape: options.Shape, where: options.Where, length: int
     return found
 
 
-def _rows(part: Part, where: options.Where, length: int, args: Namespace) -> Iterator[rows.Row]:
+def _rows(part: Part, case: Case, where: Where, args: Namespace) -> Iterator[rows.Row]:
     passes = part.passes()
     with routing.record() as recording:
         passes["fwd"]()
     for name, call in passes.items():
         timing = measure(call, where.device, iters=args.iters, warmup=args.warmup)
-        print(f"S={length} {part.by} {part.part} {name}: {timing.ms:.3f} ms", flush=True)
+        print(f"S={case.tokens} {part.by} {part.part} {name}: {timing.ms:.3f} ms", flush=True)
         yield {
             "by": part.by, "part": part.part, "pass": name, **timing.columns(), "wall_ms": timing.wall_ms,
             "peak_gb": peak_bytes(call, where.device) / 1e9, "speedup_over_dense": "",
@@ -163,12 +164,13 @@ def _rows(part: Part, where: options.Where, length: int, args: Namespace) -> Ite
 
 def main(argv: list[str]) -> int:
     usual = {"dim": 2048, "heads": 64, "groups": 4, "dk": 128, "dv": 128, "iters": 10, "warmup": 3}
-    phi = {
-        "--phi": {"type": options.some_of(COMPRESSIONS), "default": "mean", "help": "compressions of ours, with commas"}
-    }
-    more = {**phi, **layer_peers.OPTION}
+    to = options.by_length("layer", __doc__, "8192,16384,32768,65536", **usual)
+    to.add_argument("--phi", type=options.some_of(COMPRESSIONS), default="mean", help="compressions of ours")
+    peer = f"also time one of {', '.join(peers.LAYERS)}"
+    to.add_argument("--peer", type=peers.named, action="append", default=[], metavar="NAME=PATH", help=peer)
+    args = to.parse_args(argv)
     shown = ("S", "by", "part", "pass", "ms", "ms_iqr", "wall_ms", "peak_gb", "speedup_over_dense")
-    args, _ = options.by_length(argv, "layer", __doc__, run, shown, more, "8192,16384,32768,65536", **usual)
+    options.measured(args, run, shown)
     for name in args.peer:
-        print(f"{name}: {layer_peers.PEERS[name][1]}")
+        print(f"{name}: {peers.LAYERS[name][1]}")
     return 0

@@ -3,55 +3,25 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from nsa.bench import rows, tables
+from nsa.bench.cases import Case, Where
 from nsa.config import NSAConfig
 from nsa.device import DTYPES, named_device
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What is measured: B, model width, Hq, Hkv, Dk, Dv, the sizes of the branches."""
-
-    batch: int
-    dim: int
-    heads: int
-    kv_heads: int
-    dk: int
-    dv: int
-    config: NSAConfig
-
-    def columns(self) -> dict[str, int]:
-        """The sizes under the names of their options."""
-        config = self.config
-        return {
-            "B": self.batch, "dim": self.dim, "heads": self.heads, "groups": self.kv_heads, "dk": self.dk,
-            "dv": self.dv, "l": config.l, "d": config.d, "l_sel": config.l_sel, "n_sel": config.n_sel, "w": config.w,
-        }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Where:
-    """Where it runs, in which dtype, with which seed."""
-
-    device: torch.device
-    dtype: torch.dtype
-    seed: int
-
-
-def parser(command: str, description: str | None, **how: Any) -> argparse.ArgumentParser:
+def parser(command: str, about: str | None) -> argparse.ArgumentParser:
     """An argument parser whose help shows the defaults."""
     prog, shows = f"python -m nsa.bench {command}", argparse.ArgumentDefaultsHelpFormatter
-    return argparse.ArgumentParser(prog=prog, description=description, formatter_class=shows, **how)
+    return argparse.ArgumentParser(prog=prog, description=about, formatter_class=shows)
 
 
-def add_shape(to: argparse.ArgumentParser, **defaults: int) -> None:
+def add_shape(to: argparse.ArgumentParser) -> None:
     """--B --dim --heads --groups (or --kv-heads) --dk --dv --l --d --l_sel --n_sel --w"""
     sizes = {
         "B": (1, "sequences"), "dim": (256, "model width"), "heads": (8, "query heads"), "groups": (2, "KV heads"),
@@ -61,7 +31,7 @@ def add_shape(to: argparse.ArgumentParser, **defaults: int) -> None:
     }  # fmt: skip
     for name, (usual, meaning) in sizes.items():
         names = [f"--{name}", *(["--kv-heads"] if name == "groups" else [])]
-        to.add_argument(*names, type=positive, default=defaults.get(name, usual), help=meaning)
+        to.add_argument(*names, type=positive, default=usual, help=meaning)
 
 
 def add_where(to: argparse.ArgumentParser) -> None:
@@ -72,8 +42,8 @@ def add_where(to: argparse.ArgumentParser) -> None:
     to.add_argument("--threads", type=positive, default=None, help="CPU threads; default: as PyTorch finds")
 
 
-def shape_of(args: argparse.Namespace) -> Shape:
-    """The shape that was asked for.
+def case_at(args: argparse.Namespace, tokens: int) -> Case:
+    """The case of this length with the shape that was asked for.
 
     Raises:
         ValueError: sizes that do not go together.
@@ -81,7 +51,7 @@ def shape_of(args: argparse.Namespace) -> Shape:
     if args.heads % args.groups:
         raise ValueError(f"--heads {args.heads} must be a multiple of --groups {args.groups}")
     config = NSAConfig(l=args.l, d=args.d, l_sel=args.l_sel, n_sel=args.n_sel, w=args.w)
-    return Shape(args.B, args.dim, args.heads, args.groups, args.dk, args.dv, config)
+    return Case("", args.heads, args.groups, args.dk, args.dv, tokens, args.B, config=config, dim=args.dim)
 
 
 def where_of(args: argparse.Namespace) -> Where:
@@ -97,63 +67,49 @@ def where_of(args: argparse.Namespace) -> Where:
     return Where(device, DTYPES[dtype], args.seed)
 
 
-Options = Mapping[str, Mapping[str, Any]]
-"""What `add_argument` takes beside a name, by name."""
+LENGTHS = "512,1024,2048,4096"
 
 
-def parsed(
-    argv: list[str], command: str, description: str | None, lengths: str, more: Options, defaults: Mapping[str, Any]
-) -> argparse.Namespace:
-    """The options of a bench that measures at each length of --S_list, and `more`.
+def by_length(command: str, about: str | None, lengths: str = LENGTHS, **defaults: Any) -> argparse.ArgumentParser:
+    """The options of a bench that measures at each length of --S_list; the bench adds its own.
 
     Args:
         lengths: by default.
         defaults: of the others, by name, where they are not the usual ones.
     """
-    to = parser(command, description)
+    to = parser(command, about)
     add_shape(to)
     add_where(to)
-    to.add_argument("--S_list", type=integers, default=integers(lengths), help="sequence lengths, with commas")
+    to.add_argument("--S_list", type=integers, default=lengths, help="sequence lengths, with commas")
     to.add_argument("--iters", type=positive, default=64, help="timed repetitions")
     to.add_argument("--warmup", type=int, default=8, help="repetitions before them")
     to.add_argument("--csv", type=Path, default=None, help="write the rows there")
     to.add_argument("--jsonl", type=Path, default=None, help="write the rows there as JSON lines")
-    for name, how in more.items():
-        to.add_argument(name, **how)
     to.set_defaults(**defaults)
-    return to.parse_args(argv)
+    return to
 
 
-def completed(facts: rows.Row, args: argparse.Namespace, shape: Shape, where: Where) -> rows.Row:
+def completed(facts: rows.Row, args: argparse.Namespace, case: Case, where: Where) -> rows.Row:
     """A row of these facts, with how and where they were measured."""
     how = {"iters": args.iters, "warmup": args.warmup}
-    return {**facts, **shape.columns(), **how, **rows.context(where.device, where.dtype)}
+    return {**facts, **case.columns(), **how, **rows.context(where.device, where.dtype)}
 
 
-def by_length(
-    argv: list[str], command: str, description: str | None,
-    run: Callable[[argparse.Namespace, Shape, Where, int], Iterable[rows.Row]], shown: Sequence[str],
-    more: Options | None = None, lengths: str = "512, 1024, 2048, 4096", **defaults: Any,
-) -> tuple[argparse.Namespace, list[rows.Row]]:  # fmt: skip
-    """A bench at each length: its options, as `parsed`, and the rows, which it also wrote and, in part, showed.
+Run = Callable[[argparse.Namespace, Case, Where], Iterable[rows.Row]]
+"""Gives the facts of one length, which `completed` makes rows."""
 
-    Args:
-        run: gives the facts of one length, which `completed` makes rows.
-        shown: columns of the table, where they were measured.
-    """
-    args = parsed(argv, command, description, lengths, more or {}, defaults)
-    shape, where = shape_of(args), where_of(args)
+
+def measured(args: argparse.Namespace, run: Run, shown: Sequence[str]) -> list[rows.Row]:
+    """The rows of each length that `by_length` was asked for: written, too, and the columns `shown` printed."""
+    cases, where = [case_at(args, length) for length in args.S_list], where_of(args)
     torch.manual_seed(where.seed)
     print(rows.headline(where.device, where.dtype), flush=True)
     found = [
-        completed({"S": length, **facts}, args, shape, where)
-        for length in args.S_list
-        for facts in run(args, shape, where, length)
+        completed({"S": case.tokens, **facts}, args, case, where) for case in cases for facts in run(args, case, where)
     ]
     rows.write(found, args.csv, args.jsonl)
-    if shown:
-        print(tables.shown(found, [name for name in shown if any(name in row for row in found)]))
-    return args, found
+    print(tables.shown(found, [name for name in shown if any(name in row for row in found)]))
+    return found
 
 
 def some_of(known: Collection[str]) -> Callable[[str], list[str]]:

@@ -1,4 +1,5 @@
-"""The whole operation at each length S, each branch alone, and dense causal attention (SDPA) on the same tensors.
+"""The whole operation at each length S, each branch alone, and dense causal attention (SDPA) on the same tensors:
+forward (with the gradient: `python -m nsa.bench crossover`).
 
 cmp is compression, compressed attention and the choice of blocks; sel is attention to blocks chosen before; win the
 window.
@@ -16,10 +17,10 @@ from torch import Tensor
 
 from nsa import nsa_attention, ops, routing
 from nsa.bench import options, rows
-from nsa.bench.kernels_cases import case_at, tensors
+from nsa.bench.cases import Case, Where, inputs
 from nsa.bench.kernels_parts import for_sdpa
 from nsa.bench.roofline import attention_work, clocks, pairs
-from nsa.bench.timing import branch_columns, measure, with_gradients
+from nsa.bench.timing import branch_columns, measure
 from nsa.config import NSAConfig
 
 STEPS = ("compressed", "select", "selected", "window")
@@ -42,38 +43,28 @@ def branches(q: Tensor, k: Tensor, v: Tensor, config: NSAConfig) -> dict[str, Ca
     }
 
 
-def run(args: Namespace, shape: options.Shape, where: options.Where, length: int) -> list[rows.Row]:
+@torch.no_grad()
+def run(args: Namespace, case: Case, where: Where) -> list[rows.Row]:
     """The facts of one length."""
-    x = tensors(shape, where, length)
+    x = inputs(case, where)
     q, k, v, gates = (x[name] for name in ("q", "k", "v", "gates"))
     timed = partial(measure, device=where.device, iters=args.iters, warmup=args.warmup)
-    whole, inputs = partial(nsa_attention, config=shape.config), (q, k, v, gates)
-    dense, of_dense = partial(F.scaled_dot_product_attention, is_causal=True), for_sdpa(q, k, v)
-    with torch.no_grad():
-        with routing.record() as recording:
-            total = timed(partial(whole, *inputs))
-        alone = {name: timed(call) for name, call in branches(q, k, v, shape.config).items()}
-        full = timed(partial(dense, *of_dense))
-    backward: rows.Row = {}
-    if args.backward:
-        up = x["do"]
-        both = timed(with_gradients(whole, inputs, upstream=up))
-        of_both = timed(with_gradients(dense, of_dense, upstream=up.transpose(1, 2).contiguous()))
-        backward = {"ms_fwd_bwd": both.ms, "ms_fwd_bwd_iqr": both.iqr, "ms_dense_fwd_bwd": of_both.ms}
-    count = pairs(length, shape.config)
-    count = shape.batch * (count["compressed"] + count["selected"] + count["window"])
-    work, _ = attention_work(count, case_at(shape, length), q.nbytes + k.nbytes + v.nbytes, x["do"].nbytes)
-    print(f"S={length}: {total.ms:.3f} ms, dense {full.ms:.3f} ms", flush=True)
+    with routing.record() as recording:
+        total = timed(partial(nsa_attention, q, k, v, gates, config=case.config))
+    alone = {name: timed(call) for name, call in branches(q, k, v, case.config).items()}
+    full = timed(partial(F.scaled_dot_product_attention, *for_sdpa(q, k, v), is_causal=True))
+    count = pairs(case.tokens, case.config)
+    count = case.batch * (count["compressed"] + count["selected"] + count["window"])
+    work, _ = attention_work(count, case, q.nbytes + k.nbytes + v.nbytes, x["do"].nbytes)
+    print(f"S={case.tokens}: {total.ms:.3f} ms, dense {full.ms:.3f} ms", flush=True)
     row = {
         **branch_columns(total, alone), **full.columns("ms_dense"), "speedup_over_dense": full.ms / total.ms,
-        **backward, **clocks(total, where, work),
-        **{f"route_{step}": " ".join(sorted(recording.backends(step))) for step in STEPS},
+        **clocks(total, where, work), **{f"route_{step}": " ".join(sorted(recording.backends(step))) for step in STEPS},
     }  # fmt: skip
     return [row]
 
 
 def main(argv: list[str]) -> int:
-    more = {"--backward": {"action": "store_true", "help": "time forward and backward together too"}}
-    shown = "S ms_total cmp_pct sel_pct win_pct ms_dense speedup_over_dense ms_fwd_bwd ms_dense_fwd_bwd"
-    options.by_length(argv, "prefill", __doc__, run, shown.split(), more)
+    shown = "S ms_total cmp_pct sel_pct win_pct ms_dense speedup_over_dense"
+    options.measured(options.by_length("prefill", __doc__).parse_args(argv), run, shown.split())
     return 0

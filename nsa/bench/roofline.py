@@ -8,8 +8,7 @@ from functools import lru_cache
 import torch
 
 from nsa import blocks
-from nsa.bench.kernels_cases import Case
-from nsa.bench.options import Where
+from nsa.bench.cases import Case, Where
 from nsa.bench.rows import Row, card
 from nsa.bench.timing import Timing, measure
 from nsa.config import NSAConfig
@@ -53,10 +52,6 @@ class Peak:
         """The least time that the work can take, in milliseconds."""
         return max(work.bytes / self.bytes_per_s, work.flops / self.flops) * 1e3
 
-    def fraction(self, work: Work, ms: float) -> float:
-        """The least possible time over the measured one; above 1 the measurement is wrong."""
-        return self.least_ms(work) / ms
-
 
 CEILINGS = {"NVIDIA H200": Peak(4.28e12, 800e12, "measured")}
 """What copies and bf16 products of the kernel benches reached on a card (docs/kernels.md), below its data sheet."""
@@ -98,7 +93,7 @@ def clocks(timing: Timing, where: Where, work: Work) -> Row:
         found |= {
             "gpu_ms": timing.ms,
             "host_bound": int(timing.host_bound),
-            "roofline_frac": limit.fraction(work, timing.ms),
+            "roofline_frac": limit.least_ms(work) / timing.ms,  # above 1 the measurement is wrong
             "roofline_source": limit.source,
         }
     return found

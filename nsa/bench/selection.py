@@ -10,9 +10,8 @@ import torch
 
 from nsa import routing
 from nsa.bench import options, rows
-from nsa.bench.kernels_cases import Case, case_at, tensors
+from nsa.bench.cases import Case, Where, inputs
 from nsa.bench.kernels_parts import Tensors, least_work, our_parts, prepare
-from nsa.bench.options import Shape, Where
 from nsa.bench.roofline import clocks
 from nsa.bench.timing import Timing, measure
 from nsa.routing import registry
@@ -26,8 +25,7 @@ def timings(operation: str, case: Case, x: Tensors, args: Namespace, where: Wher
     for name in registry.REGISTRY:
         if not registry.implements(name, operation):
             continue
-        part = next(part for part in our_parts(case, x, name) if part.part == operation)
-        call = partial(part.call, x)
+        call = partial(our_parts(case, x, name)[operation].call, x)
         reason = registry.missing(name) or _refused(name, call)
         if reason is None:
             yield name, measure(call, where.device, iters=args.iters, warmup=args.warmup)
@@ -46,10 +44,9 @@ def _refused(name: str, call: Callable[[], object]) -> str | None:
 
 
 @torch.no_grad()
-def run(args: Namespace, shape: Shape, where: Where, length: int) -> list[rows.Row]:
+def run(args: Namespace, case: Case, where: Where) -> list[rows.Row]:
     """The facts of one length, of each operation and backend; of those that cannot run the reason is printed."""
-    case = case_at(shape, length)
-    x = prepare(case, tensors(shape, where, length))
+    x = prepare(case, inputs(case, where))
     work = least_work(case, x)
     return [
         {"operation": operation, "backend": backend, **timing.columns(), **clocks(timing, where, work[operation][0])}
@@ -59,5 +56,6 @@ def run(args: Namespace, shape: Shape, where: Where, length: int) -> list[rows.R
 
 
 def main(argv: list[str]) -> int:
-    options.by_length(argv, "selection", __doc__, run, ("S", "operation", "backend", "ms", "ms_iqr"))
+    args = options.by_length("selection", __doc__).parse_args(argv)
+    options.measured(args, run, ("S", "operation", "backend", "ms", "ms_iqr"))
     return 0

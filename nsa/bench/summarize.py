@@ -7,6 +7,7 @@ decode step; reads(tot): in all steps of the run.
 from __future__ import annotations
 
 import argparse
+import csv
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -60,7 +61,10 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m nsa.bench summarize", description=__doc__)
     parser.add_argument("csv", type=Path, help="written by `python -m nsa.bench decode --csv`")
     path = parser.parse_args(argv).csv
-    found = tables.read(path)
+    with path.open(newline="") as file:
+        found = list(csv.DictReader(file))
+    if not found:
+        raise ValueError(f"{path} has no rows; nothing can be said about it")
     needed = {"S", "ms_total", *SHARES, *(f"{name}_{kind}" for name in READS for kind in ("actual", "expected"))}
     missing = sorted(needed - set(found[0]))
     if missing:

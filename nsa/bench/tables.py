@@ -1,23 +1,8 @@
-"""Tables as text and as CSV files; without PyTorch, whose import takes longer than they do."""
+"""Tables as text; without PyTorch, whose import takes longer than they do."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-
-
-def read(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV.
-
-    Raises:
-        ValueError: there are none.
-    """
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    if not rows:
-        raise ValueError(f"{path} has no rows; nothing can be said about it")
-    return rows
 
 
 def cell(value: object, digits: int = 6) -> str:

@@ -17,8 +17,9 @@ import gc
 import statistics
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from torch import Tensor
 
 from nsa import routing
 from nsa.bench import options, rows, text
+from nsa.bench.cases import Where
 from nsa.models import ByteLM, LMConfig, generate
 from nsa.models.lm import ATTENTIONS
 
@@ -54,47 +56,32 @@ LAST = 10
 """Steps whose mean loss is told."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How a model is trained."""
+@dataclass
+class Run:
+    """A model in training: in so many steps, each on a batch of texts of `length` bytes, at most with this rate."""
 
-    model: LMConfig
-    where: options.Where
+    config: LMConfig
+    where: Where
     steps: int
     batch: int
     length: int
     rate: float
+    step: int = 0
+
+    def __post_init__(self) -> None:
+        torch.manual_seed(self.where.seed)
+        self.model = ByteLM(self.config).to(self.where.device)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), betas=(0.9, 0.95), weight_decay=0.01)
 
     def rate_at(self, step: int) -> float:
         """Rises over the first sixth, then falls to a tenth."""
         return self.rate * min(1.0, 6 * (step + 1) / self.steps) * (1 - 0.9 * step / self.steps)
 
-    def autocast(self) -> AbstractContextManager[Any]:
-        """Low-precision arithmetic on fp32 weights, where asked for."""
-        if self.where.dtype == torch.float32:
-            return nullcontext()
-        return torch.autocast(self.where.device.type, dtype=self.where.dtype)
-
-
-@dataclass
-class Run:
-    """A model in training."""
-
-    plan: Plan
-    step: int = 0
-    model: ByteLM = field(init=False)
-    optimizer: torch.optim.Optimizer = field(init=False)
-
-    def __post_init__(self) -> None:
-        torch.manual_seed(self.plan.where.seed)
-        self.model = ByteLM(self.plan.model).to(self.plan.where.device)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), betas=(0.9, 0.95), weight_decay=0.01)
-
     def loss(self, seed: int) -> Tensor:
         """Mean cross-entropy in nats for each byte of one batch."""
-        plan = self.plan
-        tokens = text.batch(seed, plan.batch, plan.length + 1).to(plan.where.device)
-        with plan.autocast():
+        device, dtype = self.where.device, self.where.dtype
+        tokens = text.batch(seed, self.batch, self.length + 1).to(device)
+        with nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype=dtype):
             logits = self.model(tokens[:, :-1])
         return F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
 
@@ -102,7 +89,7 @@ class Run:
         """The loss of each step up to that one."""
         while self.step < until:
             for group in self.optimizer.param_groups:
-                group["lr"] = self.plan.rate_at(self.step)
+                group["lr"] = self.rate_at(self.step)
             loss = self.loss(self.step)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -120,34 +107,33 @@ class Run:
 # --- a run ---
 
 
-def measured(plan: Plan, seconds: float) -> tuple[Run, dict[str, Any]]:
-    """Train as planned, or until so many seconds of timed steps are over: the run, and what it took."""
-    device, every = plan.where.device, max(1, plan.steps // 6)
-    run = Run(plan)
+def measured(run: Run, seconds: float) -> dict[str, Any]:
+    """Train to the end, or until so many seconds of timed steps are over: what it took."""
+    device, every = run.where.device, max(1, run.steps // 6)
     losses: list[float] = []
     times: list[float] = []
     with routing.record() as recording:
-        losses += run.train(min(WARMUP, plan.steps))
+        losses += run.train(min(WARMUP, run.steps))
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     before = began = time.perf_counter()
-    for loss in run.train(plan.steps):  # which waits for the device at each step
+    for loss in run.train(run.steps):  # which waits for the device at each step
         now = time.perf_counter()
         times.append(now - before)
         losses.append(loss)
         before = now
         if run.step % every == 0:
-            print(f"{plan.model.attention:<5} {plan.length:>6}  step {run.step:>4}  loss {loss:.4f}", flush=True)
+            print(f"{run.config.attention:<5} {run.length:>6}  step {run.step:>4}  loss {loss:.4f}", flush=True)
         if now - began > seconds:
             break
     step = statistics.median(times or [float("nan")])
-    return run, {
+    return {
         "parameters": sum(p.numel() for p in run.model.parameters()),
         "steps": run.step,
         "loss_first": losses[0],
         "loss": statistics.fmean(losses[-LAST:]),
         "ms_step": 1e3 * step,
-        "tokens_per_s": plan.batch * plan.length / step,
+        "tokens_per_s": run.batch * run.length / step,
         "peak_gb": torch.cuda.max_memory_allocated(device) / 1e9 if device.type == "cuda" else 0.0,
         "routes": {name: sorted(recording.backends(name)) for name in sorted({route.operation for route in recording})},
     }
@@ -155,29 +141,29 @@ def measured(plan: Plan, seconds: float) -> tuple[Run, dict[str, Any]]:
 
 def same_text(run: Run, length: int = 48) -> bool:
     """Whether the model continues unseen text alike with and without its cache."""
-    prompt = text.batch(HELD_OUT[0], 2, run.plan.length // 2).to(run.plan.where.device)
+    prompt = text.batch(HELD_OUT[0], 2, run.length // 2).to(run.where.device)
     with_cache, without = (generate(run.model, prompt, length, use_cache=use) for use in (True, False))
     print(f"nsa   continues with {bytes(with_cache[0].tolist()).decode('utf-8', 'replace')!r}")
     return torch.equal(with_cache, without)
 
 
-def line(plan: Plan, seconds: float, target: float | None) -> dict[str, Any]:
+def line(config: LMConfig, length: int, where: Where, args: argparse.Namespace) -> dict[str, Any]:
     """One run, named, and what became of it."""
-    model = plan.model
     facts: dict[str, Any] = {
-        "attention": model.attention, "length": plan.length, "batch": plan.batch, "dim": model.dim,
-        "depth": model.depth, "heads": model.n_heads, "kv_heads": model.n_kv_heads, "dk": model.dk, "dv": model.dv,
+        "attention": config.attention, "length": length, "batch": args.B, "dim": config.dim, "depth": config.depth,
+        "heads": config.n_heads, "kv_heads": config.n_kv_heads, "dk": config.dk, "dv": config.dv,
     }  # fmt: skip
     try:
-        run, found = measured(plan, seconds)
-        if target is not None:
-            found |= {"held_out": run.held_out(), "target_loss": target}
-            found |= {"same_text": same_text(run)} if model.attention == "nsa" else {}
+        run = Run(config, where, args.steps, args.B, length, args.rate)
+        found = measured(run, args.seconds)
+        if args.target_loss is not None:
+            found |= {"held_out": run.held_out(), "target_loss": args.target_loss}
+            found |= {"same_text": same_text(run)} if config.attention == "nsa" else {}
     except RuntimeError as error:  # out of memory, or no kernel for the shape
         found = {"failed": rows.sentence(error)}
     gc.collect()
     torch.cuda.empty_cache()
-    return {**facts, **found, **rows.context(plan.where.device, plan.where.dtype)}
+    return {**facts, **found, **rows.context(where.device, where.dtype)}
 
 
 def reached(found: dict[str, Any]) -> bool:
@@ -227,23 +213,20 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     return to.parse_args(argv)
 
 
-def _plans(args: argparse.Namespace) -> list[Plan]:
-    shape, where = options.shape_of(args), options.where_of(args)
-    heads = {"n_heads": shape.heads, "n_kv_heads": shape.kv_heads, "dk": shape.dk, "dv": shape.dv}
-    sizes = {"dim": shape.dim, "depth": args.depth, "hidden": args.hidden, "nsa": shape.config, "phi": args.phi}
-    models = [LMConfig(attention=attention, **sizes, **heads) for attention in args.attention]
-    return [
-        Plan(model, where, args.steps, shape.batch, length, args.rate) for length in args.S_list for model in models
-    ]
+def _models(args: argparse.Namespace) -> list[LMConfig]:
+    config = options.case_at(args, args.S_list[0]).config
+    heads = {"n_heads": args.heads, "n_kv_heads": args.groups, "dk": args.dk, "dv": args.dv}
+    sizes = {"dim": args.dim, "depth": args.depth, "hidden": args.hidden, "nsa": config, "phi": args.phi}
+    return [LMConfig(attention=attention, **sizes, **heads) for attention in args.attention]
 
 
 def main(argv: list[str]) -> int:
     args = _parse(argv)
-    plans = _plans(args)
-    print(rows.headline(plans[0].where.device, plans[0].where.dtype), flush=True)
+    models, where = _models(args), options.where_of(args)
+    print(rows.headline(where.device, where.dtype), flush=True)
     found = []
-    for plan in plans:
-        found.append(line(plan, args.seconds, args.target_loss))
+    for length, config in product(args.S_list, models):
+        found.append(line(config, length, where, args))
         print(told(found[-1]), flush=True)
         rows.write(found, None, args.jsonl)
     return 0 if all(map(reached, found)) else 1

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nsa.bench import options, rows
-from nsa.bench.kernels_cases import case_at, tensors
+from nsa.bench.cases import Case, Where, inputs
 from nsa.bench.kernels_parts import for_sdpa, least_work, prepare
 from nsa.bench.roofline import clocks
 from nsa.bench.selection import timings
@@ -24,28 +24,29 @@ from nsa.blocks import num_compressed
 OPERATIONS = {"win": "window", "cmp": "compressed"}
 
 
-def visible(mode: str, length: int, shape: options.Shape, device: torch.device) -> Tensor:
+def visible(mode: str, case: Case, device: torch.device) -> Tensor:
     """The mask [S,keys] of a mode; a query without any key sees the first, so that SDPA is defined."""
+    length, config = case.tokens, case.config
     t = torch.arange(length, device=device)[:, None]
     if mode == "win":
         key = torch.arange(length, device=device)
-        return (key <= t) & (key > t - shape.config.w)
-    count = num_compressed(length, shape.config)
-    last = torch.arange(count, device=device) * shape.config.d + shape.config.l - 1
+        return (key <= t) & (key > t - config.w)
+    count = num_compressed(length, config)
+    last = torch.arange(count, device=device) * config.d + config.l - 1
     mask = last <= t
     mask[:, :1] = True
     return mask
 
 
 @torch.no_grad()
-def run(args: Namespace, shape: options.Shape, where: options.Where, length: int) -> list[rows.Row]:
+def run(args: Namespace, case: Case, where: Where) -> list[rows.Row]:
     """The facts of one length: SDPA's, then each backend's with its speed-up over it."""
-    case, mode, least = case_at(shape, length), args.mode, shape.config.l
-    if mode == "cmp" and length < least:
-        raise ValueError(f"S={length} has no compressed token; with --l {least} it needs {least}")
-    x, operation = prepare(case, tensors(shape, where, length), "torch"), OPERATIONS[mode]  # not timed: compile nothing
+    mode, least = args.mode, case.config.l
+    if mode == "cmp" and case.tokens < least:
+        raise ValueError(f"S={case.tokens} has no compressed token; with --l {least} it needs {least}")
+    x, operation = prepare(case, inputs(case, where), "torch"), OPERATIONS[mode]  # not timed: compile nothing
     q, k, v = (x[name] for name in (("q", "k", "v") if mode == "win" else ("q", "k_cmp", "v_cmp")))
-    mask = visible(mode, length, shape, where.device)
+    mask = visible(mode, case, where.device)
     sdpa = partial(F.scaled_dot_product_attention, *for_sdpa(q, k, v), attn_mask=mask)
     found = {"sdpa": measure(sdpa, where.device, iters=args.iters, warmup=args.warmup)}
     found |= timings(operation, case, x, args, where)
@@ -72,8 +73,9 @@ def threshold(found: Sequence[rows.Row], mode: str) -> str:
 
 
 def main(argv: list[str]) -> int:
-    mode = {"--mode": {"choices": OPERATIONS, "default": "win", "help": "which branch"}}
-    shown, lengths = ("S", "mode", "backend", "ms", "ms_iqr", "speedup_over_sdpa"), "128,256,512,1024,2048"
-    args, found = options.by_length(argv, "window", __doc__, run, shown, mode, lengths, dk=64, dv=64)
+    to = options.by_length("window", __doc__, "128,256,512,1024,2048", dk=64, dv=64)
+    to.add_argument("--mode", choices=OPERATIONS, default="win", help="which branch")
+    args = to.parse_args(argv)
+    found = options.measured(args, run, ("S", "mode", "backend", "ms", "ms_iqr", "speedup_over_sdpa"))
     print(threshold(found, args.mode))
     return 0

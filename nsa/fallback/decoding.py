@@ -11,7 +11,7 @@ from torch import Tensor
 from nsa import blocks
 from nsa.config import BRANCHES
 from nsa.fallback.chunks import Chunk
-from nsa.fallback.scoring import choose_blocks, sum_over_blocks, sum_over_heads
+from nsa.fallback.scoring import best_blocks
 from nsa.fallback.tiles import Gather, masked_logits, softmax_rows, unrounded
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class _Step:
 
     def __init__(self, q: Tensor, cache: NSACache, scale: float) -> None:
         self.wide = torch.promote_types(q.dtype, torch.float32)
-        kv_heads = cache.selected.shaped[0].shape[2]
+        kv_heads = cache.window.k.shape[2]
         self.rows = q[:, 0].unflatten(1, (kv_heads, -1)).to(self.wide)  # [B,Hkv,G,Dk]
         self.cache, self.scale, self.config = cache, scale, cache.config
         self.t = cache.lengths - 1
@@ -66,21 +66,14 @@ class _Step:
 
     def select(self, p: Tensor) -> Tensor:
         """The blocks, int32 [B,1,Hkv,n_sel], from the probabilities of the compressed tokens."""
-        summed = sum_over_heads(p, 2).transpose(0, 1)  # [Hkv,B,Tc]
-        scores = sum_over_blocks(summed, blocks.num_blocks(self.cache.longest, self.config), self.config)
-        return choose_blocks(scores, self.t, self.config).transpose(0, 1)[:, None]
+        return best_blocks(p.transpose(0, 1), self.t, self.cache.longest, self.config).transpose(0, 1)[:, None]
 
     def selected(self, block_indices: Tensor) -> None:
         """The positions <= t of the blocks."""
-        slots = min(block_indices.shape[-1], blocks.num_blocks(self.cache.longest, self.config))
-        chosen = block_indices.to(torch.int64).sort(dim=-1, descending=True).values[..., :slots]
-        offsets = torch.arange(min(self.config.l_sel, self.cache.longest), device=chosen.device)
-        position = (chosen[..., None] * self.config.l_sel + offsets).flatten(3)  # [B,1,Hkv,K]
-        visible = (position >= 0) & (position <= self.t[:, None, None, None])
-        here = Chunk(slice(0, len(self.t)), slice(0, 1), 0, 0, 0)
-        gather = Gather(here, position.masked_fill(~visible, 0), visible)
-        k, v = self.cache.selected.first(self.cache.longest)
-        self._attend("sel", gather.keys(k)[:, 0], gather.keys(v)[:, 0], visible[:, 0])
+        here, t, longest = Chunk(slice(0, len(self.t)), slice(0, 1)), self.t[:, None, None, None], self.cache.longest
+        gather = Gather.blocks(here, block_indices, t, longest, self.config)
+        k, v = self.cache.selected.first(longest)
+        self._attend("sel", gather.keys(k)[:, 0], gather.keys(v)[:, 0], gather.visible[:, 0])
 
     def window(self) -> None:
         """The last w positions: all that the ring holds."""

@@ -14,13 +14,14 @@ from nsa.config import NSAConfig
 from nsa.host import to_device
 
 
-def sum_over_heads(p: Tensor, dim: int) -> Tensor:
-    """p, summed over its axis of a group's heads (Eq. 10).
+def best_blocks(p: Tensor, t: Tensor, longest: int, config: NSAConfig) -> Tensor:
+    """The blocks of queries at positions t [c], int32 [...,c,n_sel], in sequences of at most `longest` tokens.
 
-    One head after the other: torch.sum adds up some columns in another order than others, and equal blocks would not
-    tie.
+    p: of the compressed tokens [...,c,G,Tc], summed over a group's heads (Eq. 10) one after the other: torch.sum adds
+    up some columns in another order than others, and equal blocks would not tie.
     """
-    return reduce(torch.add, p.unbind(dim))
+    scores = sum_over_blocks(reduce(torch.add, p.unbind(-2)), blocks.num_blocks(longest, config), config)
+    return choose_blocks(scores, t, config)
 
 
 def sum_over_blocks(p: Tensor, count: int, config: NSAConfig) -> Tensor:

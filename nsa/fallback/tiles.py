@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 
 from nsa import vector_math
+from nsa.blocks import num_blocks
+from nsa.config import NSAConfig
 from nsa.fallback.chunks import Chunk
 from nsa.library import ReverseOnly, differentiable_once
 from nsa.plans import capturing
@@ -106,6 +108,18 @@ class Gather:
             rows.index_put_((flat,), part, accumulate=True)
         else:
             rows.scatter_add_(0, flat[:, None].expand_as(part), part)
+
+    @classmethod
+    def blocks(cls, chunk: Chunk, block_indices: Tensor, t: Tensor, longest: int, config: NSAConfig) -> Gather:
+        """The positions <= t of the chunk's blocks [b,c,Hkv,n], in sequences of at most `longest` tokens; t broadcasts
+        to [b,c,Hkv,K].
+        """
+        offsets = torch.arange(min(config.l_sel, longest), device=t.device)  # beyond lies no position <= t
+        slots = min(block_indices.shape[-1], num_blocks(longest, config))
+        chosen = block_indices.to(torch.int64).sort(dim=-1, descending=True).values[..., :slots]  # padding last, or cut
+        position = (chosen[..., None] * config.l_sel + offsets).flatten(3)
+        visible = (position >= 0) & (position <= t)
+        return cls(chunk, chunk.key0 + position.masked_fill(~visible, 0), visible)
 
     def _flat(self, x: Tensor) -> Tensor:
         """Index of each key among the rows of x flattened to [B*Tk*Hkv, D]."""

@@ -16,17 +16,8 @@ from nsa import blocks
 from nsa.config import NSAConfig
 from nsa.fallback.chunks import Chunk, chunks_of, sequences
 from nsa.fallback.decoding import decode, step
-from nsa.fallback.scoring import choose_blocks, sum_over_blocks, sum_over_heads
-from nsa.fallback.tiles import (
-    Gather,
-    Span,
-    TiledAttention,
-    TileOf,
-    masked_logits,
-    probabilities,
-    softmax_rows,
-    unrounded,
-)
+from nsa.fallback.scoring import best_blocks
+from nsa.fallback.tiles import Gather, Span, TiledAttention, TileOf, masked_logits, probabilities, unrounded
 from nsa.host import numbers
 from nsa.phi import MlpPhi, Phi, WeightedPhi
 from nsa.rope import rotate
@@ -102,17 +93,10 @@ def _window_tiles(window: int, group_size: int, device: torch.device) -> TileOf:
 
 def _selected_tiles(block_indices: Tensor, config: NSAConfig) -> TileOf:
     """The positions <= t of each query's blocks."""
-    device = block_indices.device
 
     def tile(chunk: Chunk) -> Gather:
-        offsets = torch.arange(min(config.l_sel, chunk.end), device=device)  # beyond lies no position <= t
-        slots = min(block_indices.shape[-1], blocks.num_blocks(chunk.end, config))
-        chosen = block_indices[chunk.batch, chunk.rows].to(torch.int64)
-        chosen = chosen.sort(dim=-1, descending=True).values[..., :slots]  # padding last, and cut where it can be
-        position = (chosen[..., None] * config.l_sel + offsets).flatten(3)
-        t = torch.arange(chunk.t0, chunk.end, device=device)[:, None, None]
-        visible = (position >= 0) & (position <= t)
-        return Gather(chunk, chunk.key0 + position.masked_fill(~visible, 0), visible)
+        t = torch.arange(chunk.t0, chunk.end, device=block_indices.device)[:, None, None]
+        return Gather.blocks(chunk, block_indices[chunk.batch, chunk.rows], t, chunk.end, config)
 
     return tile
 
@@ -171,22 +155,12 @@ def select(q: Tensor, k_cmp: Tensor, config: NSAConfig, lse: Tensor | None, how:
     """Chosen blocks, int32 [B,T,Hkv,n_sel], ascending, -1 padded. lse: that of `compressed`, if known."""
     tile_of = _compressed_tiles(config, q.shape[2] // k_cmp.shape[2], q.device)
     out = q.new_full((*q.shape[:2], k_cmp.shape[2], config.n_sel), -1, dtype=torch.int32)
-    for chunk in _compressed_chunks(q, k_cmp, config, how):
-        scores = block_scores(q, k_cmp, chunk, tile_of(chunk), config, how.scale, lse)
-        t = torch.arange(chunk.t0, chunk.end, device=q.device)
-        out[chunk.batch, chunk.rows] = choose_blocks(scores, t, config).transpose(1, 2)
-    return out
-
-
-def block_scores(
-    q: Tensor, k_cmp: Tensor, chunk: Chunk, tile: Span, config: NSAConfig, scale: float, lse: Tensor | None
-) -> Tensor:
-    """Scores of the chunk's candidate blocks, summed over the group: [b,Hkv,c,blocks], fp32 at least."""
     wide = torch.promote_types(q.dtype, torch.float32)
-    logits = masked_logits(tile.rows(q).to(wide), tile.keys(k_cmp).to(wide), tile.mask, scale)
-    if lse is None:
-        p, _ = softmax_rows(logits)
-    else:
-        p = probabilities(logits, tile.rows(lse[..., None])[..., 0].to(wide))
-    p = sum_over_heads(p.unflatten(2, (-1, tile.group_size)), 3)
-    return sum_over_blocks(p, blocks.num_blocks(chunk.end, config), config)
+    for chunk in _compressed_chunks(q, k_cmp, config, how):
+        tile = tile_of(chunk)
+        logits = masked_logits(tile.rows(q).to(wide), tile.keys(k_cmp).to(wide), tile.mask, how.scale)
+        of_rows = logits.logsumexp(-1) if lse is None else tile.rows(lse[..., None])[..., 0].to(wide)
+        p = probabilities(logits, of_rows).unflatten(2, (-1, tile.group_size))  # [b,Hkv,c,G,Tc]
+        t = torch.arange(chunk.t0, chunk.end, device=q.device)
+        out[chunk.batch, chunk.rows] = best_blocks(p, t, chunk.end, config).transpose(1, 2)
+    return out

@@ -66,7 +66,11 @@ class NSALanguageConfig(PretrainedConfig):
 
 
 class LayerCaches:
-    """An `NSACache` for each layer, as `generate` expects of a cache."""
+    """An `NSACache` for each layer, as `generate` expects of a cache.
+
+    Attributes:
+        columns: of input that were taken in, padding included.
+    """
 
     is_compileable = is_croppable = False
     is_linear = (False,)
@@ -74,15 +78,11 @@ class LayerCaches:
 
     def __init__(self, layers: list[NSACache]) -> None:
         self.layers = layers
-        self._columns = 0
-
-    def advance(self, columns: int) -> None:
-        """Note that columns of input, padding included, were taken in."""
-        self._columns += columns
+        self.columns = 0
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Columns of input so far, padding included."""
-        return self._columns
+        return self.columns
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Sequence i becomes a copy of sequence beam_idx[i]."""
@@ -224,7 +224,7 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
         columns = tokens.shape[1]
         layers = None if caches is None else caches.layers
         if caches is not None:
-            caches.advance(columns)
+            caches.columns += columns
         real = None if attention_mask is None else attention_mask[:, -columns:].bool()
         if real is None or bool(real.all()):
             return self.model(tokens, layers, checkpoint=self._checkpoint)

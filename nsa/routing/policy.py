@@ -102,23 +102,15 @@ def _flag_request(operation: str, flags: Flags) -> str | None:
 
 
 def per_operation(choice: BackendChoice) -> dict[str, str]:
-    """The caller's choice for `nsa_attention`, by operation: one name stands for the operations that it has."""
+    """The caller's choice for `nsa_attention`, by operation: one name stands for the operations that it has.
+
+    Raises:
+        TypeError, ValueError: it is no choice.
+    """
     if choice is None:
         return {}
     if isinstance(choice, str):
         return dict(_all_of(choice))
-    named = _named(choice)  # who asks for the fused operation asks for its parts, where it cannot run
-    return {**dict.fromkeys(PARTS, named[WHOLE]), **named} if WHOLE in named else dict(named)
-
-
-@lru_cache
-def _all_of(name: str) -> dict[str, str]:
-    registry.check_name(name)
-    return {operation: name for operation in registry.OPERATIONS if registry.implements(name, operation)}
-
-
-def _named(choice: Mapping[str, str]) -> Mapping[str, str]:
-    """The mapping, if it is one from operations to backends."""
     if not isinstance(choice, Mapping):
         raise TypeError(
             f"backend must be a name, a mapping from operation to name, or None, got {type(choice).__name__}"
@@ -127,7 +119,14 @@ def _named(choice: Mapping[str, str]) -> Mapping[str, str]:
         if name not in registry.OPERATIONS:
             raise ValueError(f"backend: unknown operation {name!r}; expected {', '.join(registry.OPERATIONS)}")
         registry.check_name(backend)
-    return choice
+    # who asks for the fused operation asks for its parts, where it cannot run
+    return {**dict.fromkeys(PARTS, choice[WHOLE]), **choice} if WHOLE in choice else dict(choice)
+
+
+@lru_cache
+def _all_of(name: str) -> dict[str, str]:
+    registry.check_name(name)
+    return {operation: name for operation in registry.OPERATIONS if registry.implements(name, operation)}
 
 
 def _incapable(name: str, request: Request) -> str | None:
@@ -143,7 +142,7 @@ def _incapable(name: str, request: Request) -> str | None:
 
 def requested_backend(operation: str, choice: BackendChoice, flags: Flags) -> tuple[str | None, bool]:
     """The backend asked for, and whether an argument did (which no threshold overrules)."""
-    argument = _named(choice).get(operation) if isinstance(choice, Mapping) else choice
+    argument = choice.get(operation) if isinstance(choice, Mapping) else choice
     if argument is not None:
         registry.check_name(argument)
         return argument, True

@@ -77,12 +77,12 @@ def observed(
     active = flags.current()
     start = _now(device) if active.debug_timing else 0.0
     result = call()
+    seconds = _now(device) - start if active.debug_timing else None
+    error = _mean_abs_error(result, judge) if active.debug_compare and judge else None
+    interpreted = registry.interpreted(decision.backend)
     route = Route(
-        decision.operation, decision.backend, device_name(device), registry.interpreted(decision.backend),
-        decision.requested, decision.fallback, decision.reason, _now(device) - start if active.debug_timing else None,
-        _mean_abs_error(result, judge) if active.debug_compare and judge else None, decision.gradient or None,
-        decision.forward or None,
-    )  # fmt: skip
+        **vars(decision), device=device_name(device), interpreted=interpreted, seconds=seconds, mean_abs_error=error
+    )
     for operation in operations:
         for recording in _active.get():
             recording.append(replace(route, operation=operation))
@@ -102,7 +102,7 @@ def _log(route: Route, most: int) -> None:
     tag = (route.operation, str(route))
     _lines[tag] += 1
     if _lines[tag] <= most:
-        logger.warning(json.dumps({key: value for key, value in asdict(route).items() if value is not None}))
+        logger.warning(json.dumps({key: value for key, value in asdict(route).items() if value not in (None, "", ())}))
 
 
 @torch.no_grad()

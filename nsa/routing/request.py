@@ -96,20 +96,13 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Route:
-    """An operation that ran. `device` is `cpu` or `cuda:sm_90`; `gradient` and `forward` are the decision's."""
+class Route(Decision):
+    """A decision that was carried out. `device` is `cpu` or `cuda:sm_90`."""
 
-    operation: str
-    backend: str
-    device: str
-    interpreted: bool
-    requested: str | None
-    fallback: bool
-    reason: str
+    device: str = ""
+    interpreted: bool = False
     seconds: float | None = None
     mean_abs_error: float | None = None
-    gradient: str | None = None
-    forward: str | None = None
 
     def __str__(self) -> str:
         """`triton@cuda:sm_90`, `triton@cpu:interpreted`."""

@@ -26,11 +26,6 @@ class Rows:
         return self.k, self.v
 
     @property
-    def shaped(self) -> tuple[Tensor, Tensor]:
-        """Tensors of the shape, dtype and device of `k` and `v`."""
-        return self.k, self.v
-
-    @property
     def rows(self) -> int:
         """R."""
         return self.k.shape[1]
@@ -71,12 +66,6 @@ class PagedRows(Rows):
     """Keys and values in pools [pages, R, Hkv, D*], R rows for each page of tokens; the last page is spare."""
 
     pages: PageTable
-
-    @property
-    def shaped(self) -> tuple[Tensor, Tensor]:
-        """Tensors of the shape, dtype and device of `k` and `v`, whose contents mean nothing."""
-        batch, rows = self.pages.table.shape[0], self.rows
-        return tuple(x[:1, :1].expand(batch, rows, -1, -1) for x in self.stored)  # type: ignore[return-value]
 
     @property
     def rows(self) -> int:

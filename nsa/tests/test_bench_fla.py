@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from nsa import reference
-from nsa.bench import kernels, kernels_fla
+from nsa.bench import kernels, peers
+from nsa.bench.cases import Where
 from nsa.config import NSAConfig
 
 SMALL = ["--device", "cpu", "--backend", "torch", "--tokens", "70", "--regimes", "random", "--repeats", "2"]
@@ -49,9 +50,9 @@ def _bench(tmp_path: Path, shape: str) -> dict[str, list[dict[str, object]]]:
 
 def test_the_selected_branch_is_the_same_question(fla: None) -> None:
     case = kernels.case_of("16/1/16/16", 70, "random")
-    x = kernels.prepare(case, kernels.inputs(case, torch.device("cpu"), torch.float32, 0), "torch")
-    ours = {part.part: part for part in kernels.our_parts(case, x, "torch")}
-    theirs = {part.part: part for part in kernels_fla.parts(case, x, list(ours.values()))}
+    x = kernels.prepare(case, kernels.inputs(case, Where(torch.device("cpu"), torch.float32, 0)), "torch")
+    ours = kernels.our_parts(case, x, "torch")
+    theirs = {part.part: part for part in peers.fla_parts(case, x, ours)}
     torch.testing.assert_close(theirs["selected"].call(x), ours["selected"].call(x), rtol=1e-4, atol=1e-5)
 
 
@@ -69,7 +70,7 @@ def test_a_shape_that_fla_refuses_is_a_row_with_the_reason(fla: None, tmp_path: 
 
 
 def test_without_fla_the_bench_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if kernels_fla.absent() is None:
+    if peers.absent() is None:
         pytest.skip("flash-linear-attention is installed")
     assert _bench(tmp_path, "4/2/16/16")["absent"] == {"fla": "flash-linear-attention is not installed"}
     assert "fla: absent: flash-linear-attention is not installed" in capsys.readouterr().out

@@ -15,13 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from nsa import NSAConfig
-from nsa.bench import crossover, layer, layer_peers, options
+from nsa.bench import crossover, layer
+from nsa.bench.cases import Case, Where
 from nsa.bench.crossover import Crossing
+from nsa.bench.peers import LAYERS
 
 SIZES = "--l 8 --d 4 --l_sel 8 --n_sel 4 --w 13 --warmup 1 --device cpu".split()
 SMALL = [*SIZES, *"--dim 16 --heads 4 --kv-heads 2 --dk 8 --dv 8 --iters 2 --S_list 40".split()]
-SHAPE = options.Shape(1, 16, 4, 2, 8, 8, NSAConfig(l=8, d=4, l_sel=8, n_sel=4, w=13))
-CPU = options.Where(torch.device("cpu"), torch.float32, 0)
+CASE = Case("", 4, 2, 8, 8, 40, config=NSAConfig(l=8, d=4, l_sel=8, n_sel=4, w=13), dim=16)
+CPU = Where(torch.device("cpu"), torch.float32, 0)
 PARTS = ["layer", "projection", "rope", "compression", "op", "output"]
 
 
@@ -46,7 +48,7 @@ def test_the_layer_bench_times_each_part(tmp_path: Path) -> None:
 def test_the_parts_are_those_of_the_layer() -> None:
     """One after another they are the layer, and their gradients are of all of its parameters."""
     for phi in ("mean", "weighted"):
-        mine, x = layer.ours(SHAPE, CPU, phi), torch.randn(1, 40, 16)
+        mine, x = layer.ours(CASE, CPU, phi), torch.randn(1, 40, 16)
         found = {part.part: part for part in layer.parts("nsa", mine, x)}
         q, k, v, gates = found["projection"].passes()["fwd"]()
         turned = found["rope"].call(q, k)
@@ -110,7 +112,7 @@ def test_peers_are_named_by_their_path(peers: None, tmp_path: Path, capsys: pyte
     named = [f"--peer=fla={tmp_path}", f"--peer=mdy={tmp_path}"]
     assert layer.main([*SMALL, *named, "--csv", str(path)]) == 0
     assert str(tmp_path) in sys.path
-    found = [(row["by"], row["pass"]) for row in _rows(path) if row["by"] in layer_peers.PEERS]
+    found = [(row["by"], row["pass"]) for row in _rows(path) if row["by"] in LAYERS]
     assert found == [(by, name) for by in ("fla", "mdy") for name in ("fwd", "fwd+bwd")]
     assert "fla: fla compresses by the means of whole selection blocks" in capsys.readouterr().out
 
@@ -186,7 +188,7 @@ def test_the_crossover_bench_writes_a_grid(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_dense_attention_is_timed_by_the_kernel_that_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = crossover.Bench(SHAPE, CPU, 1, 0)
+    bench = crossover.Bench(CASE, CPU, 1, 0)
     bench.kernels["fwd"] = ["sdpa-flash", "sdpa-cudnn", "refuses"]
     asked: list[str] = []
 

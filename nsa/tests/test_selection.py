@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nsa import NSACache, NSAConfig, ops, reference
-from nsa.fallback.torch import choose_blocks
+from nsa.fallback.scoring import choose_blocks
 
 CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20)
 

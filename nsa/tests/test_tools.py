@@ -121,8 +121,7 @@ def test_fa2_probe_says_why_or_which(capsys: pytest.CaptureFixture[str]) -> None
         (routing_command, ["--device", "cuda:99"], "this machine has no device cuda:99"),
         (routing_command, ["--groups", "3"], "heads=64 must be a multiple of kv_heads=3"),
         (sel_ranges, ["--rows", "0"], "need 1 <= rows"),
-        (sel_ranges, ["--groups", "0"], "heads a multiple of groups"),
-        (sel_ranges, ["--correlation", "3"], "0 <= correlation < 1"),
+        (sel_ranges, ["--S", "3", "--rows", "4"], "need 1 <= rows <= S"),
     ],
 )
 def test_mistakes_are_one_sentence_and_exit_code_2(

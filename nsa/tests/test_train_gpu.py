@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from nsa import NSAConfig, flags
-from nsa.bench import options, train
+from nsa.bench import train
+from nsa.bench.cases import Where
 from nsa.models import LMConfig
 from nsa.tests.testing import expect_route, need_cuda
 
@@ -21,14 +22,10 @@ def device() -> Iterator[None]:
     yield
 
 
-def plan(dtype: torch.dtype) -> train.Plan:
+def test_it_learns_in_low_precision() -> None:
     sizes = NSAConfig(l=16, d=8, l_sel=32, n_sel=4, w=64)
     model = LMConfig(dim=64, depth=2, n_heads=4, n_kv_heads=1, dk=16, dv=16, hidden=128, nsa=sizes)
-    return train.Plan(model, options.Where(torch.device("cuda"), dtype, 0), 40, 4, 256, 5e-3)
-
-
-def test_it_learns_in_low_precision() -> None:
-    run = train.Run(plan(torch.bfloat16))
+    run = train.Run(model, Where(torch.device("cuda"), torch.bfloat16, 0), 40, 4, 256, 5e-3)
     with expect_route(device="cuda") as recording:
         before = run.held_out()
         list(run.train(40))

@@ -8,19 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from nsa.bench import options, text, train
+from nsa.bench import text, train
+from nsa.bench.cases import Where
 from nsa.models import ByteLM, LMConfig
 
 TINY = ["--dim", "16", "--dk", "8", "--dv", "8", "--heads", "2", "--B", "2", "--length", "48", "--depth", "1"]
 
 
-def plan(steps: int, **changes: object) -> train.Plan:
-    model = LMConfig(dim=16, depth=1, n_heads=2, n_kv_heads=1, dk=8, dv=8, hidden=32, **changes)
-    return train.Plan(model, options.Where(torch.device("cpu"), torch.float32, 0), steps, 2, 48, 5e-3)
-
-
 def test_it_learns() -> None:
-    run = train.Run(plan(30))
+    model = LMConfig(dim=16, depth=1, n_heads=2, n_kv_heads=1, dk=8, dv=8, hidden=32)
+    run = train.Run(model, Where(torch.device("cpu"), torch.float32, 0), 30, 2, 48, 5e-3)
     before = run.held_out()
     list(run.train(30))
     assert run.held_out() < before - 2.0
@@ -58,11 +55,11 @@ SIZES = "--l 8 --d 4 --l_sel 8 --n_sel 4 --w 16".split()
 
 
 def test_a_preset_is_about_as_large_as_its_name() -> None:
-    sparse, dense = train._plans(train._parse(["--preset", "100m", "--device", "cpu", "--S_list", "8192"]))
+    sparse, dense = train._models(train._parse(["--preset", "100m", "--device", "cpu", "--S_list", "8192"]))
     with torch.device("meta"):
-        sizes = [sum(p.numel() for p in ByteLM(plan.model).parameters()) for plan in (sparse, dense)]
+        sizes = [sum(p.numel() for p in ByteLM(model).parameters()) for model in (sparse, dense)]
     assert sizes[0] == pytest.approx(1e8, rel=0.05) and sizes[1] == pytest.approx(sizes[0], rel=0.05)
-    assert sparse.model.n_heads // sparse.model.n_kv_heads == 16 and sparse.model.phi == "mean"
+    assert sparse.n_heads // sparse.n_kv_heads == 16 and sparse.phi == "mean"
 
 
 @pytest.mark.parametrize("more", [[], ["--dtype", "bf16"]])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nsa.kernels.tuning import lookup
-from nsa.kernels.tuning.lookup import Entry, Measured, Tile
+from nsa.kernels.tuning.lookup import Tile
 
 TILE = {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2}
 ROWS = dict.fromkeys(("64", "128", "192", "256", "fp32"), TILE)
@@ -24,8 +24,8 @@ def _read(tmp_path: Path, rows: dict[str, object]) -> lookup.Table:
 
 def test_the_table_comes_back_as_it_was_written(tmp_path: Path) -> None:
     table = lookup.read()
-    measured = Entry(Tile(32, 16, 2, 1, maxnreg=128), Measured(1.25, "window 64/4/128/128", "NVIDIA H200"))
-    table["select"]["sm_90"]["128/4"] = measured
+    measured = {"ms": 1.25, "of": "window 64/4/128/128", "on": "NVIDIA H200"}
+    table["select"]["sm_90"]["128/4"] = Tile(32, 16, 2, 1, maxnreg=128).entry() | measured
     lookup.write(table, tmp_path / "table.json")
     assert lookup.read(tmp_path / "table.json") == table
     assert '"128/4": {"BM": 32, "BN": 16, "num_warps": 2' in (tmp_path / "table.json").read_text()

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -55,29 +55,18 @@ class Tile:
         found = {"BM": rows, "BN": self.BN, "num_warps": self.num_warps, "num_stages": self.num_stages}
         return found if self.maxnreg is None else {**found, "maxnreg": self.maxnreg}
 
-
-@dataclass(frozen=True)
-class Measured:
-    """Where a tile's time comes from: milliseconds of the operation `of`, on a device with its versions."""
-
-    ms: float
-    of: str
-    on: str
+    def entry(self) -> Entry:
+        """As it stands in the table."""
+        return {x.name: getattr(self, x.name) for x in fields(self) if getattr(self, x.name) != x.default}
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A tile of the table, and its measurement if there is one."""
+MEASURED = ("ms", "of", "on")
+"""Where a tile's time comes from, if it was measured: milliseconds of the operation `of`, on a device with its
+versions.
+"""
 
-    tile: Tile
-    measured: Measured | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """The tile without what is at its default, then the measurement."""
-        default = {field.name: field.default for field in fields(Tile)}
-        tile = {name: value for name, value in asdict(self.tile).items() if value != default[name]}
-        return tile | (asdict(self.measured) if self.measured else {})
-
+Entry = dict[str, Any]
+"""A tile without what is at its default, and MEASURED if there is such."""
 
 Rows = dict[str, Entry]
 """Entry for each of WIDTHS and FP32, and for some group sizes."""
@@ -114,21 +103,20 @@ def _rows(place: str, rows: Mapping[str, Any]) -> Rows:
         width, _, group = key.partition("/")
         if width not in general or (group and not group.isdigit()):
             raise ValueError(f"{place}: {key!r} is neither one of {', '.join(general)} nor one of them with /group")
-    return {key: _entry(f"{place}, {key}", value) for key, value in rows.items()}
+        _check(f"{place}, {key}", rows[key])
+    return dict(rows)
 
 
-def _entry(place: str, value: Mapping[str, Any]) -> Entry:
-    known = {field.name for field in fields(Tile)} | {field.name for field in fields(Measured)}
-    unknown = set(value) - known
+def _check(place: str, entry: Entry) -> None:
+    known = [*(x.name for x in fields(Tile)), *MEASURED]
+    unknown = sorted(set(entry).difference(known))
     if unknown:
-        raise ValueError(f"{place}: unknown {', '.join(sorted(unknown))}; expected some of {', '.join(sorted(known))}")
-    of_tile, of_measured = (
-        {f.name: value[f.name] for f in fields(kind) if f.name in value} for kind in (Tile, Measured)
-    )
-    try:
-        return Entry(Tile(**of_tile), Measured(**of_measured) if of_measured else None)
-    except TypeError as error:
-        raise ValueError(f"{place}: {error}") from None
+        raise ValueError(f"{place}: unknown {', '.join(unknown)}; expected some of {', '.join(known)}")
+    needed = [x.name for x in fields(Tile) if x.default is MISSING]
+    needed += [] if entry.keys().isdisjoint(MEASURED) else MEASURED
+    missing = [name for name in needed if name not in entry]
+    if missing:
+        raise ValueError(f"{place}: missing {', '.join(missing)}")
 
 
 def write(table: Table, path: Path = PATH) -> None:
@@ -137,7 +125,7 @@ def write(table: Table, path: Path = PATH) -> None:
     for kernel, architectures in table.items():
         blocks = []
         for name, rows in architectures.items():
-            lines = [f'      "{key}": {json.dumps(rows[key].as_json())}' for key in sorted(rows, key=_order)]
+            lines = [f'      "{key}": {json.dumps(rows[key])}' for key in sorted(rows, key=_order)]
             blocks.append(f'    "{name}": {{\n' + ",\n".join(lines) + "\n    }")
         kernels.append(f'  "{kernel}": {{\n' + ",\n".join(blocks) + "\n  }")
     path.write_text("{\n" + ",\n".join(kernels) + "\n}\n")
@@ -176,7 +164,8 @@ def row_key(dk: int, dv: int, dtype: torch.dtype) -> str:
 def tile_of(kernel: str, architecture: str, dk: int, dv: int, group: int, dtype: torch.dtype) -> Tile:
     """The configuration of `kernel` on one of ARCHITECTURES, for `group` query heads to a KV head."""
     rows, key = table()[kernel][architecture], row_key(dk, dv, dtype)
-    return (rows.get(f"{key}/{group}") or rows.get(f"{key}/{pad_group(group)}") or rows[key]).tile
+    entry = rows.get(f"{key}/{group}") or rows.get(f"{key}/{pad_group(group)}") or rows[key]
+    return Tile(**{name: value for name, value in entry.items() if name not in MEASURED})
 
 
 def tiles_of(major: int, minor: int) -> str:

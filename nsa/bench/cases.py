@@ -1,4 +1,4 @@
-"""What the kernel bench measures: shapes, lengths and two kinds of inputs.
+"""What the benches measure: shapes, lengths and two kinds of inputs.
 
 `random`: q and k are independent normals, so neighbouring queries share almost no blocks (all published figures).
 `smooth`: each head of q and k follows x_t = 0.98 x_{t-1} + sqrt(1 - 0.98^2) noise, as a trained model's neighbours do.
@@ -13,7 +13,6 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from nsa.bench.options import Shape, Where
 from nsa.config import NSAConfig
 from nsa.tools.sel_ranges import walk
 
@@ -21,6 +20,15 @@ SMOOTHNESS = 0.98
 REGIMES = ("random", "smooth")
 SHAPES = {"P128": "64/4/128/128", "P192": "64/4/192/128", "L128": "32/8/128/128"}
 """Names of the shapes that the documents quote: query heads, KV heads, Dk, Dv."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where it runs, in which dtype, with which seed."""
+
+    device: torch.device
+    dtype: torch.dtype
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,7 @@ class Case:
         regime: of neighbouring queries, one of REGIMES.
         holes: give some queries no selected block.
         shape: how it was asked for, if by `case_of`.
+        dim: width of the model, of a layer.
     """
 
     name: str
@@ -50,10 +59,17 @@ class Case:
     regime: str = "random"
     holes: bool = True
     shape: str = ""
+    dim: int = 0
 
     @property
     def keys(self) -> int:
         return self.tokens + max(self.starts or (0,))
+
+    def columns(self) -> dict[str, int]:
+        """All sizes but the length, under the names of their options."""
+        sizes = {name: getattr(self.config, name) for name in ("l", "d", "l_sel", "n_sel", "w")}
+        heads = {"heads": self.heads, "groups": self.kv_heads, "dk": self.dk, "dv": self.dv}
+        return {"B": self.batch, "dim": self.dim, **heads, **sizes}
 
     def cu_seqlens(self, device: torch.device) -> Tensor | None:
         """Borders of the packed sequences, int32 [N+1]."""
@@ -80,12 +96,13 @@ def case_of(shape: str, tokens: int, regime: str) -> Case:
     return Case(f"{shape} T={tokens} {regime}", *map(int, sizes.groups()), tokens, regime=regime, shape=shape)
 
 
-def inputs(case: Case, device: torch.device, dtype: torch.dtype, seed: int) -> dict[str, Tensor]:
+def inputs(case: Case, where: Where) -> dict[str, Tensor]:
     """q [B,T,Hq,Dk], k, v [B,Tk,Hkv,D*], gates [B,T,Hq,3] in (0,1) and the upstream gradient do [B,T,Hq,Dv].
 
     On the device "meta" they hold nothing.
     """
-    generator = None if device.type == "meta" else torch.Generator(device).manual_seed(seed)
+    device = where.device
+    generator = None if device.type == "meta" else torch.Generator(device).manual_seed(where.seed)
 
     def normal(tokens: int, heads: int, size: int) -> Tensor:
         return torch.randn(case.batch, tokens, heads, size, device=device, generator=generator)
@@ -96,15 +113,4 @@ def inputs(case: Case, device: torch.device, dtype: torch.dtype, seed: int) -> d
     made["v"] = normal(case.keys, case.kv_heads, case.dv)
     made["gates"] = normal(case.tokens, case.heads, 3).sigmoid()
     made["do"] = normal(case.tokens, case.heads, case.dv)
-    return {name: x.to(dtype) for name, x in made.items()}
-
-
-def case_at(shape: Shape, length: int, regime: str = REGIMES[0]) -> Case:
-    """The case of a shape that options name."""
-    sizes = shape.heads, shape.kv_heads, shape.dk, shape.dv, length, shape.batch
-    return Case("", *sizes, config=shape.config, regime=regime)
-
-
-def tensors(shape: Shape, where: Where, length: int, regime: str = REGIMES[0]) -> dict[str, Tensor]:
-    """`inputs` of a shape that options name, for the benches that measure operations by themselves."""
-    return inputs(case_at(shape, length, regime), where.device, where.dtype, where.seed)
+    return {name: x.to(where.dtype) for name, x in made.items()}
