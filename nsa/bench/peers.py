@@ -28,6 +28,7 @@ from nsa.bench.cases import Case, Where
 from nsa.bench.kernels_parts import SDPA, Part, Tensors, called, dense_attention
 from nsa.bench.roofline import attention_work, pairs
 from nsa.config import NSAConfig
+from nsa.providers.flash import Dense, Flash, provider
 from nsa.rope import frequencies
 
 WHOLE = (
@@ -53,6 +54,9 @@ def parts(case: Case, x: Tensors, ours: dict[str, Part]) -> list[Part]:
     count, read = pairs(case.tokens, case.config)["dense"], float(x["q"].nbytes + x["k"].nbytes + x["v"].nbytes)
     work = attention_work(count, case, read, float(x["o_cmp"].nbytes))
     found = [Part("whole", by, partial(dense_attention, by), ("q", "k", "v"), *work) for by in SDPA]
+    flash = provider()
+    if isinstance(flash, Flash) and flash.dense is not None:  # PyTorch's own is of SDPA
+        found.append(Part("whole", flash.name, partial(_all_keys, flash.dense), ("q", "k", "v"), *work))
     if case.dk == case.dv:
         found.append(replace(ours["window"], by="fa2", call=flash_window(case.config)))
     return found if absent() else found + fla_parts(case, x, ours)
@@ -66,10 +70,15 @@ def flash_window(config: NSAConfig) -> Callable[[Tensors], Tensor]:
 
 def fla_parts(case: Case, x: Tensors, ours: dict[str, Part]) -> list[Part]:
     """The whole operation and the selected branch by fla; the work that is named is ours, of which it does less."""
-    flash = find_spec("flash_attn") is not None
+    found = find_spec("flash_attn")
+    flash = found is not None and found.origin is not None  # not flash-attn-4 alone, which fla does not know
     whole = replace(ours["whole"], call=partial(_whole, case.config, flash), note=WHOLE + ("" if flash else NO_FLASH))
     call = partial(_parallel_nsa, case.config, block_indices=x["indices"].long())
     return [replace(part, by="fla") for part in (whole, replace(ours["selected"], call=call, note=SELECTED))]
+
+
+def _all_keys(dense: Dense, t: Tensors) -> Tensor:
+    return dense(t["q"], t["k"], t["v"], t["q"].shape[-1] ** -0.5, None, False)[0]
 
 
 def _whole(config: NSAConfig, flash: bool, t: Tensors) -> Tensor:

@@ -26,19 +26,22 @@ class Varlen:
     deterministic: bool
 
 
+Dense = Callable[[Tensor, Tensor, Tensor, float, "int | None", bool], tuple[Tensor, Tensor]]
+
+
 @dataclass(frozen=True)
 class Flash:
     """A provider of FlashAttention.
 
     `varlen(q, k, v, call)` with q [rows,Hq,D], k, v [rows,Hkv,D] -> o [rows,Hq,D], lse fp32 [rows,Hq];
-    `dense(q, k, v, scale, left, deterministic)` with [B,T,H,D] -> o, lse fp32 [B,T,Hq], or None where there is no such
-    entry point.
+    `dense(q, k, v, scale, left, deterministic)` with [B,T,H,D] -> o, lse fp32 [B,T,Hq], `left` earlier keys or None
+    for all; or None where there is no such entry point.
     """
 
     name: str
     deterministic: bool
     varlen: Callable[[Tensor, Tensor, Tensor, Varlen], tuple[Tensor, Tensor]]
-    dense: Callable[[Tensor, Tensor, Tensor, float, int, bool], tuple[Tensor, Tensor]] | None
+    dense: Dense | None
 
 
 @lru_cache
@@ -72,9 +75,11 @@ def _flash_2(package: Any) -> Flash:
         )  # fmt: skip
         return o, _rows_first(lse, call.borders)
 
-    def dense(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, deterministic: bool) -> tuple[Tensor, Tensor]:
+    def dense(
+        q: Tensor, k: Tensor, v: Tensor, scale: float, left: int | None, deterministic: bool
+    ) -> tuple[Tensor, Tensor]:
         o, lse, _ = package.flash_attn_func(
-            q, k, v, softmax_scale=scale, causal=True, window_size=(left, 0), deterministic=deterministic,
+            q, k, v, softmax_scale=scale, causal=True, window_size=_window(left), deterministic=deterministic,
             return_attn_probs=True,
         )  # fmt: skip
         return o, lse.detach().transpose(1, 2)
@@ -93,7 +98,9 @@ def _flash_4(package: Any) -> Flash:
         )  # fmt: skip
         return o, lse.transpose(0, 1)
 
-    def dense(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, deterministic: bool) -> tuple[Tensor, Tensor]:
+    def dense(
+        q: Tensor, k: Tensor, v: Tensor, scale: float, left: int | None, deterministic: bool
+    ) -> tuple[Tensor, Tensor]:
         o, lse = package.flash_attn_func(
             q, k, v, softmax_scale=scale, causal=True, window_size=(left, 0), deterministic=deterministic,
             return_lse=True,

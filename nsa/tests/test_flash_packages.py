@@ -46,8 +46,9 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
     return o, lse.T, None
 def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
         alibi_slopes=None, deterministic=False, return_attn_probs=False):
-    assert window_size[1] == 0 and return_attn_probs
-    return *dense(q, k, v, softmax_scale, causal, window_size[0]), None
+    left, right = window_size
+    assert right == 0 and return_attn_probs
+    return *dense(q, k, v, softmax_scale, causal, None if left < 0 else left), None
 """),
     "flash-attn-4 4.0.0b36": ("flash_attn/cute/__init__.py", """
 def flash_attn_varlen_func(q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None,
@@ -109,6 +110,10 @@ def test_a_package_is_called_by_its_interface(site: Path, name: str, problem: Pr
         expected = reference.sliding_window_attention(x["q"], x["k_win"], x["v_win"], window, **where)
         assert_close(o, expected, torch.float32)
         assert_close(lse, torch_backend.window(x["q"], x["k_win"], x["v_win"], window, how)[1], torch.float32)
+    if problem.cu_seqlens is None:
+        assert found.dense is not None
+        expected = reference.sliding_window_attention(x["q"], x["k_win"], x["v_win"], problem.tokens, **where)
+        assert_close(found.dense(x["q"], x["k_win"], x["v_win"], 0.3, None, True)[0], expected, torch.float32)
     k_cmp, v_cmp = (reference.compress(x[f"{n}_in"], CONFIG, cu_seqlens=problem.cu_seqlens) for n in ("k_cmp", "v_cmp"))
     o, lse = fa2.compressed(x["q"], k_cmp, v_cmp, CONFIG, how)
     expected, expected_lse = reference.compressed_attention(x["q"], k_cmp, v_cmp, CONFIG, **where)
