@@ -292,6 +292,19 @@ def test_groups_of_64_heads_do_not_fit_in_fp32(monkeypatch: pytest.MonkeyPatch, 
     assert backend.supports(request("decode", heads=64, **wide)) is None
 
 
+@pytest.mark.parametrize("operation", ["attention", "select", "decode"])
+def test_no_more_blocks_are_chosen_than_the_kernels_put_in_order(
+    monkeypatch: pytest.MonkeyPatch, gpu: SimpleNamespace, operation: str
+) -> None:
+    backend = importlib.import_module("nsa.kernels.backend")
+    monkeypatch.setattr(backend, "INTERPRETED", False)
+    many, more = replace(CONFIG, n_sel=128), replace(CONFIG, n_sel=129)
+    assert backend.supports(request(operation, config=many)) is None
+    found = backend.supports(request(operation, config=more))
+    assert found == "a query selects 129 blocks, more than the 128 that the kernels put in order"
+    assert backend.supports(request("selected", config=more)) is None  # which is given blocks
+
+
 def test_explain_routing_answers_without_running() -> None:
     with routing.record() as recording:
         found = explain_routing(CONFIG, tokens=100, heads=4, kv_heads=2, dk=16, device="cpu", backend="triton")
