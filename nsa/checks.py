@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nsa.blocks import check_block_indices, num_compressed, packed_compressed, token_positions
-from nsa.config import NSAConfig
+from nsa.config import LARGEST, NSAConfig
 from nsa.host import numbers
 from nsa.library import Arguments
 from nsa.phi import MlpPhi, WeightedPhi
@@ -318,6 +318,8 @@ def selected_attention(name: str, x: Arguments) -> None:
 
 def sliding_window_attention(name: str, x: Arguments) -> None:
     counts(name, window=x["window"])
+    if x["window"] > LARGEST:
+        raise ValueError(f"{name}: window must be at most {LARGEST}, got {x['window']}")
     attention(name, x["q"], x["k"], x["v"])
     where(name, x["q"], x["k"].shape[1], x)
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass, fields
 BRANCHES = ("cmp", "sel", "win")
 """The branches, in the order of their gates."""
 
+LARGEST = 1 << 30
+"""Of a size: kernels count in 32 bits, which hold a position and a size beyond it."""
+
 
 @dataclass(frozen=True)
 class NSAConfig:
@@ -38,6 +41,8 @@ class NSAConfig:
             least, value = 0 if field.name in ("init_blocks", "local_blocks") else 1, getattr(self, field.name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"NSAConfig: {field.name} must be an integer of at least {least}, got {value!r}")
+            if value > LARGEST:
+                raise ValueError(f"NSAConfig: {field.name} must be at most {LARGEST}, got {value}")
         if self.d > self.l:
             raise ValueError(f"NSAConfig: d must not exceed l, got d={self.d} and l={self.l}")
         if self.l % self.d:

@@ -24,6 +24,8 @@ _BESIDE = WeakTensorKeyDictionary()
 _ORIGIN = WeakTensorKeyDictionary()
 """By copy: what it was made of, and the version of that."""
 
+LARGEST_INT32 = torch.iinfo(torch.int32).max
+
 is_compiling = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
 """torch 2.2 has it in another place only."""
 
@@ -69,15 +71,20 @@ def int32_on(x: Tensor, device: torch.device) -> Tensor:
     """
     version = _version(x)
     if (x.dtype == torch.int32 and x.device == device) or version is None:
-        return x.to(device, torch.int32)
+        return _narrow(x, device)
     if waits_for(x):
-        found, known = x.to(device, torch.int32), _KNOWN.get(x)
+        found, known = _narrow(x, device), _KNOWN.get(x)
         _ORIGIN[found] = ref(x), version
         return with_numbers(found, known[1]) if known is not None and known[0] == version else found
     held, known = _asked(x), _BESIDE.get(x)
     if known is None or known[0] != held or known[1].device != device:
-        known = _BESIDE[x] = held, with_numbers(x.to(device, torch.int32), held)
+        known = _BESIDE[x] = held, with_numbers(_narrow(x, device), held)
     return known[1]  # type: ignore[no-any-return]
+
+
+def _narrow(x: Tensor, device: torch.device) -> Tensor:
+    """x as int32; what does not fit becomes a number that is still no border, not another that may be one."""
+    return (x.clamp(-1, LARGEST_INT32) if x.dtype == torch.int64 else x).to(device, torch.int32)
 
 
 def waits_for(x: Tensor) -> bool:

@@ -36,6 +36,7 @@ class Profile:
         sel_triton_min_L: fewest tokens for Triton selection; None where it runs only by force.
         dense_below: tokens below which dense causal attention is faster, by heads for each KV head; a group
             size that is not listed takes the next smaller one that is.
+        dense_below_grad: the same of forward and backward.
         kernels_timed: where the Triton kernels were timed on this architecture, or that they were not.
     """
 
@@ -44,12 +45,16 @@ class Profile:
     fa2_min_len_win: Measured[int] = field(default=Measured(16, UNMEASURED))
     fa2_min_len_cmp: Measured[int] = field(default=Measured(16, UNMEASURED))
     dense_below: Measured[Mapping[int, int]] = field(default=Measured({}, "not measured"))
+    dense_below_grad: Measured[Mapping[int, int]] = field(default=Measured({}, "not measured"))
     kernels_timed: str = "never timed on this architecture"
 
-    def dense_crossover(self, group_size: int) -> int:
-        """Tokens below which dense attention is faster for this group size; 0 where nothing was measured."""
-        smaller = [size for size in self.dense_below.value if size <= group_size]
-        return self.dense_below.value[max(smaller)] if smaller else 0
+    def dense_crossover(self, group_size: int, grad: bool = False) -> int:
+        """Tokens below which dense attention is faster for this group size, forward or, with `grad`, forward and
+        backward; 0 where nothing was measured.
+        """
+        measured = (self.dense_below_grad if grad else self.dense_below).value
+        smaller = [size for size in measured if size <= group_size]
+        return measured[max(smaller)] if smaller else 0
 
 
 # --- what was measured, and what was not ---
@@ -65,8 +70,12 @@ _FITS_ADA = (
 _MADE_FOR = "not measured against PyTorch: the kernels were made for this architecture and are its default"
 _DENSE = (
     "H200, torch 2.11, Triton 3.6, bf16, forward, random inputs, against cuDNN: group size 16 slower at 7,872 tokens, "
-    "faster from 8,192 on (artifacts/bench/h200-library, crossings.csv), group size 4 slower at 8k (1.48 ms, 0.91) and "
-    "faster at 64k (19.5, 57.7), interpolated in between (artifacts/bench/h200-kernels)"
+    "faster from 8,192 on (artifacts/bench/h200-library, crossings.csv), group size 4 slower at 8k (1.45 ms, 1.04) and "
+    "faster at 16k (2.87, 3.72), interpolated in between (artifacts/bench/h200-kernels, table.json)"
+)
+_DENSE_GRAD = (
+    "the same, forward and backward: group size 16 slower at 5,184 tokens, faster from 5,312 on; group size 4 slower "
+    "at 4k (1.70 ms, 1.13) and faster at 8k (3.76, 3.90), interpolated in between"
 )
 _FITS_BLACKWELL = "not measured on this architecture: the default of the kernels that fit its shared memory"
 
@@ -100,7 +109,8 @@ PROFILES = {
         Profile(  # Hopper (SM 9.0 and newer): H100, H200
             "sm90",
             sel_triton_min_L=Measured(0, _MADE_FOR),
-            dense_below=Measured({4: 15700, 16: 8200}, _DENSE),
+            dense_below=Measured({4: 12100, 16: 8200}, _DENSE),
+            dense_below_grad=Measured({4: 7800, 16: 5300}, _DENSE_GRAD),
             kernels_timed="timed on an H200 (docs/kernels.md)",
         ),
         Profile(  # consumer Blackwell (SM 12.0 and 12.1): RTX 5090; it takes the tiles of sm_89

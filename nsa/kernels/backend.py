@@ -40,6 +40,9 @@ LARGEST_HEAD = 256
 LARGEST_GROUP = 64
 LARGEST_GROUP_FP32 = 32
 """One token's rows of more query heads would not fit on chip in fp32, beside their gradient."""
+CHOOSING = ("select", "attention", "decode")
+LARGEST_CHOICE = 128
+"""Blocks that a query chooses: they are put in order against each other, in registers."""
 ORDERS_BORDERS = True
 """Of the whole operation: borders on the device need not be looked at before."""
 
@@ -86,6 +89,9 @@ def _shape(request: Request) -> str | None:
         return f"head dimensions {request.dk} and {request.dv} are not both within {LARGEST_HEAD}"
     if request.operation in ("rotate", "compress"):
         return None  # heads are apart from each other
+    slots = request.config.n_sel if request.config and request.operation in CHOOSING else 0
+    if slots > LARGEST_CHOICE:
+        return f"a query selects {slots} blocks, more than the {LARGEST_CHOICE} that the kernels put in order"
     if pad_group(request.group_size) > _most_heads(request):
         return f"{request.group_size} query heads share a KV head, more than a tile's {_most_heads(request)}"
     return None

@@ -80,8 +80,11 @@ def explain_routing(
 
 def _dense_note(request: Request, profile: Profile) -> str:
     """What is known about dense attention at this length."""
-    crossover = profile.dense_crossover(request.group_size)
+    crossover = profile.dense_crossover(request.group_size, request.needs_grad)
     if not crossover:
         return f"dense attention: no crossover measured (profile {profile.name})"
-    faster = "faster below" if request.tokens < crossover else "not faster from"
-    return f"dense attention: {faster} {crossover} tokens{' on' if request.tokens >= crossover else ''}"
+    of = "forward and backward" if request.needs_grad else "forward"
+    faster = (
+        f"faster below {crossover} tokens" if request.tokens < crossover else f"not faster from {crossover} tokens on"
+    )
+    return f"dense attention, {of}: {faster}"

@@ -102,6 +102,17 @@ def test_the_seeds_reads(tokens: int, expected: int) -> None:
     assert cache.reads.tolist() == [expected] == [blocks.reads_expected(tokens - 1, config)]
 
 
+def test_chunks_and_steps_take_their_scale() -> None:
+    inputs, cache, how = Inputs.random(90), Inputs.random(1).cache(SMALL), {"scale": 0.9}
+    pieces = [inputs.between(0, 70), *(inputs.between(t, t + 1) for t in range(70, 90))]
+    found = [ops.nsa_decode(x.q, x.k, x.v, x.gates, cache, **how) for x in pieces]
+    whole = ops.nsa_attention(inputs.q, inputs.k, inputs.v, inputs.gates, SMALL, **how)
+    torch.testing.assert_close(torch.cat(found, 1), whole, **EXACT)
+    last = pieces[-1]
+    again = ops.cached_attention(last.q, last.gates, cache, **how)[0]
+    torch.testing.assert_close(again, whole[:, -1:], **EXACT)
+
+
 def test_a_branch_alone_is_its_part_of_the_sum() -> None:
     inputs = Inputs.random(90)
     cache = inputs.cache(SMALL)

@@ -51,6 +51,27 @@ def test_with_many_queries_the_window_comes_last(monkeypatch: pytest.MonkeyPatch
     )
 
 
+def test_its_scale_is_an_argument() -> None:
+    problem = replace(CASES["batch"], device=DEVICE)
+    given = {"block_indices": problem.oracle_blocks(problem.tensors()), "scale": 0.4}
+    judge(
+        problem,
+        problem.tensors(),
+        _call(problem, nsa_attention, backend="triton", **given),
+        _call(problem, reference.nsa_attention, **given),
+    )
+
+
+def test_it_chooses_with_its_scale_too() -> None:
+    problem = replace(CASES["batch"], tokens=120, device=DEVICE)
+    x = problem.tensors()
+    found, same = (
+        _call(problem, nsa_attention, backend="triton", scale=scale)(**{**x, "q": q})
+        for q, scale in ((x["q"], 0.5), (4 * x["q"], 0.125))
+    )
+    assert torch.equal(found, same)
+
+
 ROTATED = {
     "packed": Problem(SMALL, lengths=(13, 0, 11), group_size=3, dk=24, dv=16),
     "192": Problem(SMALL, tokens=21, kv_heads=2, group_size=3, dk=192, dv=16),

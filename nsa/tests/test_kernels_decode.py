@@ -52,6 +52,18 @@ def test_steps_equal_the_oracle(
         begun = t + 1
 
 
+def test_a_step_chooses_and_attends_with_its_scale() -> None:
+    """Powers of two change no bit: so four times the queries at a quarter of the scale are the same step."""
+    inputs, found = drawn(60, dtype=torch.float32), []
+    for times, scale in ((1, 0.5), (4, 0.125)):
+        cache, scaled = cache_for(inputs, SMALL), replace(inputs, q=times * inputs.q)
+        with paused():
+            chunk = inputs.between(0, 59)
+            ops.nsa_decode(chunk.q, chunk.k, chunk.v, chunk.gates, cache, backend="torch")
+        found.append(stepped(scaled, cache, 59, scale=scale, **ON_TRITON))
+    assert torch.equal(*found)
+
+
 def test_sequences_of_different_lengths_in_pages_and_without() -> None:
     """A sequence whose count is 0 keeps its state; pages change nothing, to the bit."""
     inputs = drawn(60, batch=3, dtype=torch.float32)

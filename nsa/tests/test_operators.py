@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -277,18 +278,21 @@ def test_a_decode_step_in_one_graph() -> None:
     same(steps(torch.compile(step, backend="aot_eager", fullgraph=True)), steps(step))
 
 
-def test_lse_of_the_whole_is_that_of_its_operations() -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_lse_of_the_whole_is_that_of_its_operations(backend: str) -> None:
+    config, how = replace(SMALL, n_sel=1, init_blocks=0, local_blocks=1, w=5), {"backend": backend}  # all differ
     q, k, v, gates = inputs(grad=False)
-    _, (cmp, sel, win) = nsa_attention(q, k, v, gates, SMALL, return_lse=True)
-    k_cmp, v_cmp = ops.compress(k, SMALL), ops.compress(v, SMALL)
-    chosen = ops.select_blocks(q, k_cmp, SMALL)
-    torch.testing.assert_close(cmp, ops.compressed_attention(q, k_cmp, v_cmp, SMALL)[1])
-    torch.testing.assert_close(sel, ops.selected_attention(q, k, v, chosen, SMALL, return_lse=True)[1])
-    torch.testing.assert_close(win, ops.sliding_window_attention(q, k, v, SMALL.w, return_lse=True)[1])
+    _, (cmp, sel, win) = nsa_attention(q, k, v, gates, config, return_lse=True, **how)
+    k_cmp, v_cmp = (ops.compress(x, config, **how) for x in (k, v))
+    chosen = ops.select_blocks(q, k_cmp, config, **how)
+    torch.testing.assert_close(cmp, ops.compressed_attention(q, k_cmp, v_cmp, config, **how)[1])
+    torch.testing.assert_close(sel, ops.selected_attention(q, k, v, chosen, config, return_lse=True, **how)[1])
+    torch.testing.assert_close(win, ops.sliding_window_attention(q, k, v, config.w, return_lse=True, **how)[1])
     logits = torch.einsum("bthd,bshd->bths", q.float(), k.repeat_interleave(2, 2).float()) / 4
     at = torch.arange(20, device=DEVICE)
-    seen = (at <= at[:, None]) & (at > at[:, None] - SMALL.w)
+    seen = (at <= at[:, None]) & (at > at[:, None] - config.w)
     torch.testing.assert_close(win, logits.masked_fill(~seen[:, None], -torch.inf).logsumexp(-1), rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(sel, win)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")

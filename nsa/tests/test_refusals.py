@@ -52,6 +52,16 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: window(Q[:, :10]), r"q \[B,T,Hq,Dk\] has 10 tokens and k .* has 20; without q_start they agree"),
     (lambda: window(*(x.transpose(1, 2) for x in (Q, K, K))), r"q \[B,T,Hq,Dk\] has 4 tokens and k .* has 2"),
     (lambda: window(w=0), "window must be at least 1"),
+    (
+        lambda: window(w=2**70),
+        "sliding_window_attention: window must be at most 1073741824, got 1180591620717411303424",
+    ),
+    (lambda: NSAConfig(l=2**31, d=2**31), "NSAConfig: l must be at most 1073741824, got 2147483648"),
+    (
+        lambda: nsa_attention(Q, K, V, GATES, CONFIG, cu_seqlens=torch.tensor([0, 2**32 + 20])),
+        "cu_seqlens must rise from 0 to T=20",
+    ),
+    (lambda: window(cu_seqlens=torch.tensor([-(2**32), 20])), "cu_seqlens must rise from 0 to T=20"),
     (lambda: window(cu_seqlens=borders(0, 5, 21)), "cu_seqlens must rise from 0 to T=20"),
     (lambda: window(cu_seqlens=borders(0, 9, 5, 20)), "cu_seqlens must rise from 0 to T=20"),
     (lambda: window(cu_seqlens=torch.tensor([0.0, 20.0])), r"cu_seqlens must be int32 or int64 \[N\+1\]"),

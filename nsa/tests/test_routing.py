@@ -182,8 +182,20 @@ def test_unknown_architectures_take_the_nearest_older_profile(gpu: SimpleNamespa
 
 
 def test_dense_crossover_takes_the_next_smaller_group() -> None:
-    profile = profiles.Profile("x", *[profiles.Measured(0, "")] * 3, profiles.Measured({4: 16384, 16: 8192}, "x"))
+    measured = profiles.Measured({4: 16384, 16: 8192}, "x"), profiles.Measured({4: 8192}, "x")
+    profile = profiles.Profile("x", *[profiles.Measured(0, "")] * 3, *measured)
     assert [profile.dense_crossover(size) for size in (1, 4, 6, 16, 64)] == [0, 16384, 16384, 8192, 8192]
+    assert [profile.dense_crossover(size, grad=True) for size in (1, 4, 16)] == [0, 8192, 8192]
+
+
+@pytest.mark.parametrize(
+    ("needs_grad", "words"),
+    [(False, "forward: faster below 8200 tokens"), (True, "forward and backward: not faster from 5300 tokens on")],
+)
+def test_an_explanation_says_where_dense_attention_is_faster(needs_grad: bool, words: str) -> None:
+    shape = {"tokens": 6000, "heads": 64, "kv_heads": 4, "dk": 128, "device": "cpu", "needs_grad": needs_grad}
+    with flags.using(profile="sm90"):
+        assert f"dense attention, {words}" in str(explain_routing(**shape)).splitlines()
 
 
 # --- what ran ---
@@ -290,6 +302,19 @@ def test_groups_of_64_heads_do_not_fit_in_fp32(monkeypatch: pytest.MonkeyPatch, 
     found = backend.supports(request("selected", heads=33, **wide))
     assert found == "33 query heads share a KV head, more than a tile's 32"
     assert backend.supports(request("decode", heads=64, **wide)) is None
+
+
+@pytest.mark.parametrize("operation", ["attention", "select", "decode"])
+def test_no_more_blocks_are_chosen_than_the_kernels_put_in_order(
+    monkeypatch: pytest.MonkeyPatch, gpu: SimpleNamespace, operation: str
+) -> None:
+    backend = importlib.import_module("nsa.kernels.backend")
+    monkeypatch.setattr(backend, "INTERPRETED", False)
+    many, more = replace(CONFIG, n_sel=128), replace(CONFIG, n_sel=129)
+    assert backend.supports(request(operation, config=many)) is None
+    found = backend.supports(request(operation, config=more))
+    assert found == "a query selects 129 blocks, more than the 128 that the kernels put in order"
+    assert backend.supports(request("selected", config=more)) is None  # which is given blocks
 
 
 def test_explain_routing_answers_without_running() -> None:

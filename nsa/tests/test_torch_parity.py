@@ -178,6 +178,16 @@ def test_scale_is_an_argument() -> None:
     assert_close(found, expected, torch.float32)
 
 
+@pytest.mark.parametrize("problem", [PROBLEM, PACKED], ids=["batch", "packed"])
+def test_the_whole_chooses_and_attends_with_its_scale(problem: Problem) -> None:
+    tensors = {name: tensor.double() for name, tensor in problem.tensors().items()}
+    found, expected = (
+        outcome(problem.attention(function, scale=0.9), tensors)
+        for function in (nsa_attention, reference.nsa_attention)
+    )
+    assert_outcome(found, expected, torch.float64)
+
+
 def test_padding_may_stand_anywhere_among_the_indices() -> None:
     x = PROBLEM.tensors()
     ascending = PROBLEM.oracle_blocks(x)
