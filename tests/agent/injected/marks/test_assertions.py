@@ -705,6 +705,7 @@ def test(text='x', good=False):
     else:
         {fails}
 """
+_TRY_GOOD = _TRY.replace("'x', good=False", "'3', good=True")
 
 
 @pytest.mark.parametrize(
@@ -721,8 +722,8 @@ def test(text='x', good=False):
         (_TRY.format(fails="if number != 3: assert False", caught="assert text"), ["8"]),
         (_TRY.format(fails="if text != '3': assert False", caught="assert text"), ["8"]),
         (_TRY.format(fails="if differs(): assert False", caught="assert text"), ["8"]),
-        (_TRY.replace("'x', good=False", "'3', good=True").format(fails="assert number", caught="if good: assert False"), []),
-        (_TRY.replace("'x', good=False", "'3', good=True").format(fails="assert number", caught="if e.args: assert False"), ["6"]),
+        (_TRY_GOOD.format(fails="assert number", caught="if good: assert False"), []),
+        (_TRY_GOOD.format(fails="assert number", caught="if e.args: assert False"), ["6"]),
     ],
 )  # fmt: skip
 def test_assertions_that_never_ran(checks: Checks, source: str, never: list[str]) -> None:
