@@ -243,8 +243,8 @@ def only_fails(node: ast.AST, block: Sequence[ast.stmt]) -> bool:
 
 
 def _only_says_whether_to_raise(node: Any, block: Sequence[ast.stmt]) -> bool:
-    """Whether it is the `else` of a `try`, or a handler, that does no more than to fail in some cases, in which an error
-    was expected, or was not: `if not good: assert False`. What was calculated in the `try`, or caught, is no such case.
+    """Whether it is the `else` of a `try`, or a handler, that does no more than to fail in some cases: those in which
+    an error was expected, or was not. What was calculated in the `try`, or caught, is no such case.
     """
     is_handler = isinstance(node, ast.ExceptHandler)
     if not is_handler and not (isinstance(node, TRIES) and block is node.orelse):
