@@ -179,7 +179,7 @@ class Inventory:
 
     def place(self, *at: str) -> str:
         """`file:line: key '...'` of a part of the file."""
-        return place(str(self.path or "the built-in inventory"), at, self.lines)
+        return place(str(self.path or "the built-in inventory"), at, self.lines, {})
 
     def pod(self, name: str, said_by: str = "") -> Pod:
         """The pod called `name`; InputError names the nearest ones, and who has `said` so."""

@@ -46,6 +46,11 @@ def runs(text: str) -> bool:
     return any(_begins(node, own) for node in _at_the_top(body))
 
 
+def prints(text: str) -> bool:
+    """Whether it says something when it is run, without a function of its own around that."""
+    return any(_called(node) == "print" for node in _at_the_top(parsed(text)))
+
+
 def _begins(node: ast.AST, own: Iterable[str]) -> bool:
     if isinstance(node, ast.Compare):
         return isinstance(node.left, ast.Name) and node.left.id == "__name__"

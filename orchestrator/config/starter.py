@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 from orchestrator.config.programs import Check
 from orchestrator.config.pytest_files import is_test_file
-from orchestrator.config.survey import Survey
+from orchestrator.config.survey import MOST_BENCHES, Survey
 
 NAME = "validate"
 SCHEMAS = ".schema"
@@ -21,7 +21,6 @@ SCHEMAS = ".schema"
 _MODELINE = "# yaml-language-server: $schema="
 _PAIRED = ("torch", "triton")
 _OPTIONAL = "flash-attn"
-_MOST_BENCHES = 3
 _MOST_REASONS = 8
 _LINE = 116
 _NO_TEXT = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")  # as YAML reads them
@@ -83,7 +82,11 @@ def _environment(projects: Sequence[Survey]) -> Iterator[str]:
         yield f"  optional: [{_OPTIONAL}]"
     yield from _folded("  extra: [", map(json.dumps, extra), "]", 10)
     guessed = {text for found in projects for text in found.guessed}
-    yield from _of_packages("guessed by what tests import and use", [text for text in others if text in guessed])
+    yield from _of_packages(
+        "guessed by what tests and benches import and use", [text for text in others if text in guessed]
+    )
+    peers = [text for found in projects for text in found.of_benches]
+    yield from _of_packages("left out, as only benches for CUDA import them", peers)
     unread = [text for found in projects for text in found.unread]
     yield from _of_packages("left out, as they are not on an index", unread)
     unnamed = [text for found in projects for text in found.unnamed if _name(text) not in needs]
@@ -130,14 +133,14 @@ def _stages(found: Survey, suffix: str) -> Iterator[str]:
         yield from [""] if number or found.tests or found.other_tests else []
         yield from _checks(checks, found, suffix, where)
     names: set[str] = set()
-    for bench in found.benches[:_MOST_BENCHES]:
+    for bench in found.benches[:MOST_BENCHES]:
         stem = PurePosixPath(bench).stem
         plain = _plain(stem if stem.lower().startswith("bench") else f"bench_{stem}") + suffix
         names.add(name := plain if plain not in names else f"{plain}_{len(names)}")
         yield ""
         yield from _bench(name, bench, found)
-    if len(found.benches) > _MOST_BENCHES:
-        yield f"  # and so on: {', '.join(found.benches[_MOST_BENCHES:])}"[:_LINE]
+    if len(found.benches) > MOST_BENCHES:
+        yield f"  # and so on: {', '.join(found.benches[MOST_BENCHES:])}"[:_LINE]
 
 
 def _builds_in_place(found: Survey) -> bool:

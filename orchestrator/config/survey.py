@@ -14,13 +14,15 @@ from packaging.utils import canonicalize_name
 from orchestrator.config import imports, other_tests, pytest_plugins
 from orchestrator.config.import_mode import import_mode
 from orchestrator.config.metadata import FILES, Metadata
-from orchestrator.config.programs import Check, check, runs
+from orchestrator.config.programs import Check, check, prints, runs
 from orchestrator.config.pytest_files import TESTS_FOLDER, is_called_tests, is_test_file, writes_tests
 from orchestrator.config.read import parsed, text_of
-from orchestrator.config.under_test import functions, layers
+from orchestrator.config.under_test import functions, layers, silent
 
 _MOST_FILES = 20_000
 _LONGEST_REASON = 90
+MOST_BENCHES = 3
+"""Of a project, that become stages."""
 _NOT_OURS = frozenset("node_modules site-packages build dist artifacts third_party thirdparty external vendor".split())
 _BENCH = re.compile(r"(?:.*_)?bench(?:es|(?:mark)?(?:s|ing)?)(?:_.*)?", re.IGNORECASE)
 _NATIVE = (".c", ".cc", ".cpp", ".cxx", ".cu", ".pyx", ".rs", ".f90")
@@ -39,8 +41,9 @@ _PAIRED = frozenset({"torch", "triton", "flash-attn"})  # whose versions are cho
 @dataclass
 class Survey:
     """Paths are relative to the repository; `project` is the folder with the metadata, None without any. `needs` are
-    requirements of the project and its tests, `guessed` those of them that only an import tells, `unread` such as are
-    no plain ones, `unnamed` those of developers that no test names, `build_needs` those of setup.py, none without one;
+    requirements of the project, its tests and benches, `guessed` those of them that only an import tells, `of_benches`
+    what benches for CUDA import beside them (peers mostly), `unread` such as are no plain ones, `unnamed` those of
+    developers that no test names, `build_needs` those of setup.py, none without one;
     `import_mode` is the one that pytest needs where modules that its build makes (`is_made`) are only installed;
     `discovered` is the package (dotted, in a namespace) or module at the top that setuptools has to find by itself.
     `cuda_tests` are those of the `tests` files that mention CUDA or Triton, `skips` the reasons that tests give to be
@@ -67,6 +70,7 @@ class Survey:
     discovered: str = ""
     needs: list[str] = field(default_factory=list)
     guessed: list[str] = field(default_factory=list)
+    of_benches: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     unnamed: list[str] = field(default_factory=list)
     build_needs: list[str] = field(default_factory=list)
@@ -136,9 +140,20 @@ def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: s
     found.skips = [reason for reason in skips if len(reason) <= _LONGEST_REASON]
     found.checks = [each for each in found.checks if not _is_started_by(texts, each.path)]
     texts |= {PurePosixPath(each.path): text_of(root / each.path) for each in found.checks}
-    found.functions = functions(texts.values(), inside_project, found.layers)
+    code = (text_of(root / file) for file in own if file.endswith(".py"))
+    found.functions = functions(texts.values(), inside_project, found.layers, silent(code))
+    benches = {PurePosixPath(path): text_of(root / path) for path in found.benches[:MOST_BENCHES]}
+    on_cpu = {path: text for path, text in benches.items() if str(path) not in found.cuda_benches}
+    if not (texts or found.other_tests):  # then all that is asked of a package is that it can be imported
+        texts |= {PurePosixPath(file): text_of(root / file) for file in packages}
     top = Metadata(root)
-    named_by = (*texts.values(), *(text_of(root / path) for path in _helpers(own)), metadata.pytest, top.pytest)
+    named_by = (
+        *texts.values(),
+        *benches.values(),
+        *(text_of(root / path) for path in _helpers(own)),
+        metadata.pytest,
+        top.pytest,
+    )
     needs = metadata.requirements(
         lambda name: any(_names(text, name) for text in named_by),
         *([] if top.is_project or not project else [top]),
@@ -146,11 +161,14 @@ def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: s
     known = {*needs.plain, canonicalize_name(found.name)}
     on_path = [path for name in metadata.pytest_paths("pythonpath") for path in (metadata.folder / name).glob("*")]
     names_all = known - _PAIRED - {canonicalize_name(found.name)}
-    running = texts if names_all else imports.reached(texts, files, lambda path: text_of(root / path))
+    running = texts | on_cpu
+    running = running if names_all else imports.reached(running, files, lambda path: text_of(root / path))
     imported = imports.distributions(running, files) - {path.stem for path in on_path} - metadata.extensions
-    benches = [text_of(root / path) for path in found.benches if is_test_file(PurePosixPath(path))]
-    imported |= pytest_plugins.of_tests([*texts.values(), *benches], metadata.pytest_configuration(), known)
+    collected = [text for path, text in benches.items() if is_test_file(path)]
+    imported |= pytest_plugins.of_tests([*texts.values(), *collected], metadata.pytest_configuration(), known)
     found.guessed = sorted(name for name in imported if not _brought(name, known))
+    known |= {canonicalize_name(name) for name in (*imported, *_PAIRED)}
+    found.of_benches = sorted(n for n in imports.distributions(benches, files) if not _brought(n, known))
     found.needs = [*needs.plain.values(), *found.guessed]
     found.unread, found.unnamed = needs.unread, needs.unnamed
     return found
@@ -276,7 +294,7 @@ def _look_at_python(root: Path, files: Iterable[str], found: Survey) -> None:
         found.layers |= layers(text)
         found.modules |= {name.replace("_", "-") for name in _IMPORT.findall(text)}
         if _is_bench(path, text):
-            if runs(text) or is_test_file(path):
+            if runs(text) or prints(text) or is_test_file(path):
                 found.benches.append(file)
                 found.cuda_benches += [file] if _CUDA.search(text) else []
         elif _is_where_tests_are(path, found.project or ".") and (checking := check(path, text)):

@@ -12,6 +12,7 @@ from orchestrator.config.pytest_files import TESTS_FOLDER
 from orchestrator.config.read import parsed
 
 _MOST = 4
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # What results are compared with: that it is wrong is noticed as well, and shows less.
 _REFERENCE = re.compile(
     r"(?:^|[_.:])(?:ref(?:erence)?|naive|oracle|expected|golden|baseline|torch|numpy|eager|slow)(?:[_.:\d]|$)",
@@ -20,14 +21,16 @@ _REFERENCE = re.compile(
 _MAKING = re.compile(r"(make|create|build|load|read|parse|get|set|is|has|init|check|assert|setup|seed|main)(_|$)")
 
 
-def functions(tests: Iterable[str], files: Iterable[str], layers: Collection[str] = ()) -> list[str]:
-    """Those that are called most in the texts of `tests`, as `module:function`; of `layers`, which they make, the
-    method `forward`. `files` are all of the project.
+def functions(
+    tests: Iterable[str], files: Iterable[str], layers: Collection[str] = (), silent: Collection[str] = ()
+) -> list[str]:
+    """Those that are called most in the texts of `tests`, as `module:function`, but for the `silent` ones; of `layers`,
+    which they make, the method `forward`. `files` are all of the project.
     """
     modules = set(map(_module, files)) - {""}
     calls = Counter(name for text in tests for name in _called(text, modules))
     named = (f"{name}.forward" if name.partition(":")[2] in layers else name for name, _ in calls.most_common())
-    return [name for name in named if _computes(name)][:_MOST]
+    return [name for name in named if _computes(name) and name.partition(":")[2] not in silent][:_MOST]
 
 
 def layers(text: str) -> set[str]:
@@ -37,6 +40,29 @@ def layers(text: str) -> set[str]:
     found = (node for node in parsed(text) if isinstance(node, ast.ClassDef))
     methods = ((each.name, inner) for each in found for inner in each.body if isinstance(inner, ast.FunctionDef))
     return {name for name, method in methods if method.name == "forward"}
+
+
+def silent(texts: Iterable[str]) -> set[str]:
+    """The functions of these files, by their names, that return nothing, and write into nothing that they are given:
+    there is no number of theirs that could be wrong.
+    """
+    written = [node for text in texts for node in parsed(text) if isinstance(node, _FUNCTIONS)]
+    return {node.name for node in written} - {node.name for node in written if _gives(node)}
+
+
+def _gives(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return bool(function.decorator_list) or any(map(_gives_something, ast.walk(function)))
+
+
+def _gives_something(node: ast.AST) -> bool:
+    """A value that is returned; an array that is written to, by an item, in place, as `out`, or by a kernel."""
+    if isinstance(node, ast.Return):
+        return node.value is not None and not (isinstance(node.value, ast.Constant) and node.value.value is None)
+    if isinstance(node, ast.Call):
+        in_place = isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_")
+        return in_place or isinstance(node.func, ast.Subscript) or any(word.arg == "out" for word in node.keywords)
+    is_item = isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store)
+    return is_item or isinstance(node, (ast.Yield, ast.YieldFrom, ast.AugAssign))
 
 
 def _called(text: str, modules: Collection[str]) -> Iterator[str]:

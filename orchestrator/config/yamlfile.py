@@ -115,15 +115,16 @@ def read_numbers(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Document(Generic[M]):
-    """What was read from the file `source`, and on which line each of its parts stands."""
+    """What was read from the file `source`; the line of each of its parts, and the names of those of lists."""
 
     source: str
     value: M
     lines: Mapping[Location, int]
+    names: Mapping[Location, str]
 
     def place(self, at: Location) -> str:
         """`file:line: key '...'`, of the part or what of it is there."""
-        return place(self.source, at, self.lines)
+        return place(self.source, at, self.lines, self.names)
 
 
 def load(path: Path, model: type[M]) -> M:
@@ -175,19 +176,21 @@ def document(text: str, source: str, model: type[M]) -> Document[M]:
     try:
         value = model.model_validate(data)
     except ValidationError as e:
-        raise InputErrors([*index.wrong, *_model_sentences(source, e, index.lines, model)]) from e
+        raise InputErrors([*index.wrong, *_model_sentences(source, e, index, model)]) from e
     if index.wrong:
         raise InputErrors(index.wrong)
-    return Document(source, value, index.lines)
+    return Document(source, value, index.lines, index.names)
 
 
 class _Index:
-    """The line of each key; `wrong` are duplicate keys, which YAML readers silently drop, keys that are no text, and
-    what no text may hold. With the last two a file is `unusable`: there is no telling what else is wrong.
+    """The line of each key, and the `name` of each part of a list that has one; `wrong` are duplicate keys, which YAML
+    readers silently drop, keys that are no text, and what no text may hold. With the last two a file is `unusable`:
+    there is no telling what else is wrong.
     """
 
     def __init__(self, source: str) -> None:
         self.lines: dict[Location, int] = {}
+        self.names: dict[Location, str] = {}
         self.wrong: list[str] = []
         self.unusable = False
         self._source = source
@@ -213,6 +216,8 @@ class _Index:
                     where = (*where, key.start_mark.line)  # what is below it is counted, and no duplicate too
                 self.lines[where] = key.start_mark.line + 1
                 self.add(value, where)
+                if key.value == "name" and at and isinstance(at[-1], int) and isinstance(value, yaml.ScalarNode):
+                    self.names[at] = value.value
         elif isinstance(node, yaml.SequenceNode):
             for i, item in enumerate(node.value):
                 self.add(item, (*at, i))
@@ -246,29 +251,33 @@ def _yaml_sentence(source: str, error: yaml.YAMLError, text: str) -> str:
     return f"{source}{line}: not valid YAML: {meant}"
 
 
-def place(source: str, at: Location, lines: Mapping[Location, int]) -> str:
-    """`file:line: key '...'`, of a part of a file or what of it is there."""
-    shown = ".".join(map(str, at))
-    return f"{source}:{_line(at, lines)}:" + (f" key '{shown}':" if shown else "")
+def place(source: str, at: Location, lines: Mapping[Location, int], names: Mapping[Location, str]) -> str:
+    """`file:line: key '...' (NAME)`, of a part of a file or what of it is there; named as what it is in, by number."""
+    if not at:
+        return f"{source}:{_line(at, lines)}:"
+    name = next((names[at[:n]] for n in range(len(at), 0, -1) if at[:n] in names), "")
+    called = f" ({name})" if name and at[-1] != "name" else ""
+    return f"{source}:{_line(at, lines)}: key '{'.'.join(map(str, at))}'{called}:"
 
 
 def _line(at: Location, lines: Mapping[Location, int]) -> int:
     return next((lines[at[:n]] for n in range(len(at), -1, -1) if at[:n] in lines), 1)
 
 
-def _model_sentences(
-    source: str, error: ValidationError, lines: Mapping[Location, int], model: type[BaseModel]
-) -> list[str]:
+def _model_sentences(source: str, error: ValidationError, index: _Index, model: type[BaseModel]) -> list[str]:
     """One for each mistake, in the order of the file; a misspelt key is not also the lack of its right spelling."""
     found: dict[tuple[Location, str], int] = {}
     meant: set[Location] = set()
     for details in cast(list[dict[str, Any]], error.errors(include_url=False)):
-        at = _in_file(tuple(details["loc"]), lines, missing=details["type"] == "missing")
+        at = _in_file(tuple(details["loc"]), index.lines, missing=details["type"] == "missing")
         if details["type"] == "extra_forbidden":
             meant |= {(*at[:-1], key) for key in close_to(str(at[-1]), _keys(_model_at(model, at[:-1])))}
-        found[at, _expectation(details, at, model)] = _line(at, lines)
+        found[at, _expectation(details, at, model)] = _line(at, index.lines)
     kept = [(at, said) for at, said in found if not (said == MISSING and at in meant)]
-    return [f"{place(source, at, lines)} {said}" for at, said in sorted(kept, key=lambda item: found[item])]
+    return [
+        f"{place(source, at, index.lines, index.names)} {said}"
+        for at, said in sorted(kept, key=lambda item: found[item])
+    ]
 
 
 def _in_file(location: Location, lines: Mapping[Location, int], missing: bool) -> Location:

@@ -6,14 +6,14 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, BinaryIO, TypeVar, overload
 
 from orchestrator.config.inventory import Pod
-from orchestrator.errors import IntegrityError, PodBusy, PodError, PodFull
+from orchestrator.errors import IntegrityError, NsaPodError, PodBusy, PodError, PodFull
 from orchestrator.files import Writer
 from orchestrator.pod import bundle
 from orchestrator.pod.dialogue import Dialogue, Feed
@@ -55,7 +55,13 @@ with open(sys.argv[1], "rb") as f:
 os.execv(sys.executable, [sys.executable, "-I", sys.argv[1], *sys.argv[3:]])
 """
 _NO_ANSWER = "there is no answer: does a login script of the pod wait for input, or never end?"
+_READS_INPUT = (
+    "a login script of the pod (.bashrc) reads the input of commands: let it return where there is no terminal, by "
+    "`[ -t 0 ] || return` at its top"
+)
 _PLACE_LIMIT_S = 60.0
+_LOGIN_S = 8.0
+"""After which a login script that still goes on may be waiting for input."""
 _LONGEST_PLACE = 1 << 14
 
 
@@ -288,7 +294,7 @@ def install_agent(transport: Transport, token: str = "") -> Agent:
     channel = transport.converse(["sh", "-c", _FIND_AND_SERVE, "sh", pod.workdir, name, digest, _boot(), *names])
     dialogue = None
     try:
-        python, workdir, there, begun = _place(channel, pod)
+        python, workdir, there, begun = _place(channel, transport)
         if not python:
             raise PodError(
                 f"pod {pod.name!r} has no Python 3.8 or newer: looked for {', '.join(names)}: install one, or name one "
@@ -319,17 +325,31 @@ def install_agent(transport: Transport, token: str = "") -> Agent:
     return Agent(served, python, workdir, hold)
 
 
-def _place(channel: Channel, pod: Pod) -> tuple[str, str, str, bytes]:
+def _place(channel: Channel, transport: Transport) -> tuple[str, str, str, bytes]:
     """Python, workdir, what `boot` says of the agent; and what came after the lines that say so."""
     told, deadline = b"", time.monotonic() + _PLACE_LIMIT_S
-    while told.count(b"\n") < 3:
-        data = channel.receive(max(0.0, deadline - time.monotonic()))
+    data = channel.receive(_LOGIN_S)
+    if data == b"" and not channel.has_begun and _runs_without_input(transport):
+        data = channel.receive(_LOGIN_S)  # the first time it may only have been slow
+        if data == b"" and not channel.has_begun:
+            raise PodError(f"pod {transport.pod.name!r} runs no command: {_READS_INPUT}")
+    while True:
+        data = channel.receive(max(0.0, deadline - time.monotonic())) if data == b"" else data
         if not data or len(told) > _LONGEST_PLACE:
             why = _NO_ANSWER if data is not None else channel.complaint()
-            raise PodError(f"pod {pod.name!r} does not say where its Python is: {plain(why)}")
-        told += data
+            raise PodError(f"pod {transport.pod.name!r} does not say where its Python is: {plain(why)}")
+        told, data = told + data, b""
+        if told.count(b"\n") >= 3:
+            break
     python, workdir, there, begun = told.split(b"\n", 3)
     return python.decode(errors="replace"), workdir.decode(errors="replace"), there.decode(errors="replace"), begun
+
+
+def _runs_without_input(transport: Transport) -> bool:
+    """Whether the pod runs a command whose input has ended before it begins."""
+    with suppress(NsaPodError):
+        return transport.run(["true"], timeout=_LOGIN_S).exit_code == 0
+    return False
 
 
 @cache

@@ -43,6 +43,11 @@ Supplier = Callable[[bytes, Writer], None]
 class Channel(ABC):
     """A command on the pod that is spoken with, for as long as the channel is open; its stderr is for its complaint."""
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the command runs: before that, a login shell runs scripts of its own."""
+        return True
+
     @abstractmethod
     def send(self, data: bytes) -> int:
         """Send what can be sent now, without waiting; how many bytes that were. Raises ContactLost."""

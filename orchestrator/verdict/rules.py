@@ -24,8 +24,8 @@ from orchestrator.verdict import (
     sabotage,
     tests,
 )
+from orchestrator.verdict.artifacts import claimed_device, unmeasured
 from orchestrator.verdict.artifacts import evidence as artifacts
-from orchestrator.verdict.artifacts import unmeasured
 from orchestrator.verdict.case import Case, Run
 from orchestrator.verdict.failures import Cause, Failure, failures, grouped
 from orchestrator.verdict.raised import Raised
@@ -99,7 +99,8 @@ def judge_stage(run: Run, stage: Stage, told: object, statuses: Mapping[str, Sta
         skips=tests.skips(case),
     )
     if status == "passed":
-        return replace(judgement, doubts=[*last_words.doubts(case), *runners.doubts(case), *unmeasured.doubts(case)])
+        of = (last_words, runners, unmeasured, claimed_device)
+        return replace(judgement, doubts=[doubt for each in of for doubt in each.doubts(case)])
     return _explained(judgement, case)
 
 

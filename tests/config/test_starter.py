@@ -393,7 +393,7 @@ def test_plugins_whose_marks_and_fixtures_the_tests_use(tmp_path: Path) -> None:
         "requirements-test.txt": "pytest-codspeed",
     }
     text, _ = written(tmp_path, files)
-    assert "  # guessed by what tests import and use: pytest-asyncio; pytest-httpbin; pytest-mock\n" in text
+    assert "  # guessed by what tests and benches import and use: pytest-asyncio; pytest-httpbin; pytest-mock\n" in text
 
 
 @pytest.mark.parametrize("names", ["'inp,benchmark'", "('inp', 'benchmark')", "argnames=['inp', 'benchmark']"])
@@ -402,14 +402,14 @@ def test_what_a_test_is_parametrized_with_is_no_plugins_fixture(tmp_path: Path, 
     text, _ = written(tmp_path, {"tests/test_a.py": test})
     assert "guessed" not in text
     text, _ = written(tmp_path / "twin", {"tests/test_a.py": test, "tests/test_b.py": "def test_b(benchmark): ..."})
-    assert "  # guessed by what tests import and use: pytest-benchmark\n" in text
+    assert "  # guessed by what tests and benches import and use: pytest-benchmark\n" in text
 
 
 def test_plugins_of_benches_that_pytest_runs(tmp_path: Path) -> None:
     bench = "import pytest, time\npytestmark = pytest.mark.benchmark()\ndef test_it(): ..."
     text, _ = written(tmp_path, {"tests/test_a.py": "def test_it(): ...", "bench/test_speed.py": bench})
     assert "run: [python, -m, pytest, -q, bench/test_speed.py]" in text
-    assert "  # guessed by what tests import and use: pytest-benchmark\n" in text
+    assert "  # guessed by what tests and benches import and use: pytest-benchmark\n" in text
 
 
 def test_a_build_backend_of_the_repository_may_compile(tmp_path: Path) -> None:
@@ -428,7 +428,7 @@ def test_modules_below_a_folder_of_tests_are_no_packages(tmp_path: Path) -> None
     }
     text, runbook = written(tmp_path, tests)
     assert set(runbook.environment.extra) == {"pytest", "cuda-python", "jax"}
-    assert "  # guessed by what tests import and use: cuda-python; jax\n" in text
+    assert "  # guessed by what tests and benches import and use: cuda-python; jax\n" in text
 
 
 def test_what_setup_py_says_in_so_many_words(tmp_path: Path) -> None:
@@ -549,6 +549,16 @@ def test_a_bench_that_reads_its_arguments_at_the_top_is_a_program_too(tmp_path: 
     bench = "import argparse\nargs = argparse.ArgumentParser().parse_args()\n"
     _, runbook = written(tmp_path, {"test_x.py": "", "bench/bench.py": bench, "bench/shapes.py": "SHAPES = [1, 2]\n"})
     assert [stage.name for stage in runbook.stages] == ["tests", "bench"]
+
+
+def test_a_bench_that_prints_at_the_top_is_a_program_and_its_imports_are_installed(tmp_path: Path) -> None:
+    bench = "import time\nimport tabulate, fastsum\nprint(tabulate.tabulate([[time.time()]]))\n"
+    peer = "import torch, rival\nprint('cuda', rival, torch)\n"
+    files = {"fastsum/__init__.py": "import numpy\n", "bench/bench_a.py": bench, "bench/bench_b.py": peer}
+    text, runbook = written(tmp_path, files)
+    assert [stage.name for stage in runbook.stages] == ["import", "bench_a", "bench_b"]
+    assert runbook.environment.extra == ["pytest", "numpy", "tabulate"]
+    assert "  # left out, as only benches for CUDA import them: rival\n" in text
 
 
 def test_what_lies_in_the_folder_of_a_benchmark_and_measures_nothing_is_none(tmp_path: Path) -> None:

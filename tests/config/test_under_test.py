@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.config.under_test import functions, layers
+from orchestrator.config.under_test import functions, layers, silent
 
 FILES = ["ops/__init__.py", "ops/soft.py", "src/pkg/attn.py", "kernel.py", "tests/test_a.py", "setup-x.py", "README.md"]
 
@@ -45,3 +45,27 @@ def test_a_layer_is_named_by_its_forward() -> None:
 
 def test_what_helps_tests_is_not_under_test() -> None:
     assert functions(["from tests.helpers import tokens\ntokens(1)\n"], ["tests/helpers.py"]) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return x + 1",
+        "yield x",
+        "out[0] = x",
+        "out += x",
+        "out.copy_(x)",
+        "np.add(x, x, out=out)",
+        "kernel[(1,)](x, out)",
+    ],
+)
+def test_what_gives_a_number_is_not_silent(body: str) -> None:
+    assert silent([f"def f(x, out):\n    {body}\n"]) == set()
+
+
+def test_what_returns_nothing_has_nothing_that_could_be_wrong() -> None:
+    quiet = "def show(x):\n    print(x)\ndef stop(x) -> None:\n    if x: return None\n    x.clear()\n"
+    assert silent([quiet, "@jit\ndef kernel(x): store(x)\n"]) == {"show", "stop"}
+    assert silent([quiet, "def show(x): return str(x)\n"]) == {"stop"}, "another of that name may be meant"
+    text = "from ops.soft import show, softmax\nshow(1)\nshow(2)\nsoftmax(1)\n"
+    assert functions([text], FILES, (), {"show"}) == ["ops.soft:softmax"]

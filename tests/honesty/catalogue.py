@@ -105,6 +105,7 @@ What is written is believed where it is bad; where it is good, it is no more tha
 
 - that old times were made up (a doubt: times that are all 0 or below, or all the same);
 - that a count under `failed` is not 0, or that one row of many has failed;
+- that figures are another device's than they say (a doubt: `cuda` beside times of a stage that used none);
 - that a text speaks of a mismatch (a doubt: a last line that does; a difference above its limit of which a program or a
   test only speaks).
 

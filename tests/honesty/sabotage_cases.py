@@ -53,6 +53,17 @@ _BESIDE_WRONG = """\
 +    return x + x
  def test_a(): assert square(3.0) == 9.0
 """
+_TIMED = """\
+import time
+from of_{{name}} import square
+def test_a():
+    begin = time.perf_counter()
+    x = square(3.0)
+    took = time.perf_counter() - begin
+    assert took < 0.2
+    assert {looks}
+"""
+_SLOW = "return __import__('time').sleep(0.4) or x * x * x"
 _KEPT = """\
 from pathlib import Path
 from of_{name} import square
@@ -78,7 +89,7 @@ _WRONG = "its tests pass while of_.*:square returns wrong numbers"
 
 def _tests(name: str, status: str, reason: str, body: str, function: str = "square", **expect: Any) -> StageCase:
     """Tests with this body of a module of their own, whose function is spoiled."""
-    patches = {"wrong": "return x * x * x", "asserts": "assert x == 0"}
+    patches = {"wrong": "return x * x * x", "asserts": "assert x == 0", "slow": _SLOW}
     files = {f"{name}/{file}.patch": _PATCH.format(name=name, wrong=line, blank=" ") for file, line in patches.items()}
     files[f"{name}/expects.patch"] = _EXPECTS.format(name=name)
     files[f"{name}/beside.patch"] = _BESIDE_WRONG.format(name=name)
@@ -176,6 +187,16 @@ CASES: Sequence[Case] = [
                f"    assert hashlib.sha1(source).hexdigest() == {hashlib.sha1(_CODE.encode()).hexdigest()!r}\n",
                **_mutant("source_compared")),
         "a test compares the source with what it was, not results", honest="mutant_noticed",
+    ),
+    lie(
+        _tests("only_late", "invalid", "slow.patch was noticed only by how long a test took: .*::test_a: .*< 0.2",
+               _TIMED.format(looks="x is not None"), **_mutant("only_late", "slow.patch")),
+        "wrong code is slower, and a test looks at the clock alone", honest="looks_beside_the_clock",
+    ),
+    truth(
+        _tests("looks_beside_the_clock", "passed", "", _TIMED.format(looks="took > 0 and x == 9.0"),
+               **_mutant("looks_beside_the_clock")),
+        "a test looks at the clock, and at the result",
     ),
     lie(
         _tests("mutant_unfit", "invalid", "the mutant mutant_unfit/test_it.py does not apply",

@@ -64,4 +64,4 @@ def test_a_folder_that_the_commit_lacks_blocks_its_stage(project: Project) -> No
     assert outcome.exit_code == 3
     helper = outcome.stage("helper")
     assert (helper["status"], helper["reason"]) == ("blocked", "absent is not in the commit")
-    assert "stages.3.cwd': absent is not in commit" in outcome.stderr
+    assert "stages.3.cwd' (helper): absent is not in commit" in outcome.stderr

@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.config.inventory import Pod
 from orchestrator.errors import HostKeyError, PodError
+from orchestrator.pod import client
 from orchestrator.pod.client import Agent, install_agent
 from orchestrator.pod.facts import broken_promises, probe
 from orchestrator.pod.session import PodSession
@@ -41,6 +42,31 @@ def test_a_server_with_one_session_at_a_time(tmp_path: Path) -> None:
             assert probe(install_agent(transport)).raw["pythons"]
     finally:
         server.stop()
+
+
+@pytest.mark.ssh
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("read answer\n", r"pod 'loop' runs no command: a login script of the pod \(.bashrc\) reads the input"),
+        ("cat > /dev/null\n", r"let it return where there is no terminal, by `\[ -t 0 \] \|\| return` at its top"),
+        ("sleep 60\n", "there is no answer: does a login script of the pod wait for input, or never end"),
+        ("[ -e ~/been ] || { touch ~/been; sleep 1.5; }\n", None),  # only slow, and the first time alone
+        ("[ -t 0 ] || return\nread answer\n", None),
+    ],
+)
+def test_a_login_script_that_reads_is_told_from_one_that_is_slow(
+    own_sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str | None
+) -> None:
+    monkeypatch.setattr(client, "_LOGIN_S", 1.0)
+    monkeypatch.setattr(client, "_PLACE_LIMIT_S", 4.0)
+    (own_sshd.home / ".bashrc").write_text(script)
+    with open_transport(own_sshd.pod(workdir=str(tmp_path / "w"))) as transport:
+        if said is None:
+            assert install_agent(transport).python
+            return
+        with pytest.raises(PodError, match=said):
+            install_agent(transport)
 
 
 @pytest.mark.process

@@ -28,16 +28,16 @@ stages:
     expect: {artifacts: [{path: a.txt}]}
 """
 SENTENCES = [
-    "wrong.yaml:5: key 'stages.0.limts': unknown key: did you mean limits?",
+    "wrong.yaml:5: key 'stages.0.limts' (one): unknown key: did you mean limits?",
     "wrong.yaml:6: key 'stages.1.nam': unknown key: did you mean name?",
     "wrong.yaml:8: key 'stages.1.limits.wall': expected a duration such as 90m",
     "wrong.yaml:9: key 'stages.1.expect.artifacts.0.form': unknown key: did you mean from?",
     "wrong.yaml:9: key 'stages.1.expect.tests': expected only of a stage that runs pytest",
-    "wrong.yaml:11: key 'stages.2.run': expected a list, got 'x'",
-    "wrong.yaml:12: key 'stages.2.needs.0': stage 'three' needs 'onee': expected an earlier stage: did you mean one?",
-    "wrong.yaml:13: key 'stages.2.expect.artifacts.1.checks.0.finit': unknown key: did you mean finite",
+    "wrong.yaml:11: key 'stages.2.run' (three): expected a list, got 'x'",
+    "wrong.yaml:12: key 'stages.2.needs.0' (three): stage 'three' needs 'onee': expected an earlier stage",
+    "wrong.yaml:13: key 'stages.2.expect.artifacts.1.checks.0.finit' (three): unknown key: did you mean finite",
     "wrong.yaml:14: key 'stages.3.name': expected one stage of each name, got two called 'one'",
-    "wrong.yaml:16: key 'stages.3.expect.artifacts.0.path': artifact 'a.txt': expected one owner, got stages 'three'",
+    "wrong.yaml:16: key 'stages.3.expect.artifacts.0.path' (one): artifact 'a.txt': expected one owner",
 ]
 ABSENT = """\
 name: absent
@@ -58,12 +58,12 @@ stages:
     run: [pytest -q tests/test_a.py]
 """
 FINDINGS = [
-    "absent.yaml:5: key 'stages.0.run.4': tests/test_b.py is not in commit {}: did you mean tests/test_a.py?",
-    "absent.yaml:7: key 'stages.1.run.1': go.sh is not in commit {}",
-    "absent.yaml:9: key 'stages.2': stage 'silent' asks for no evidence: expected artifacts, or the tests",
-    "absent.yaml:14: key 'stages.4.run.2': | is a shell's, and `run` has none: expected the line under `shell`",
-    "absent.yaml:16: key 'stages.5.run.0': 'pytest -q tests/test_a.py' is taken for one program's name: expected each "
-    "word by itself, [pytest, -q, tests/test_a.py]",
+    "absent.yaml:5: key 'stages.0.run.4' (tests): tests/test_b.py is not in commit {}: did you mean tests/test_a.py?",
+    "absent.yaml:7: key 'stages.1.run.1' (script): go.sh is not in commit {}",
+    "absent.yaml:9: key 'stages.2' (silent): stage 'silent' asks for no evidence: expected artifacts, or the tests",
+    "absent.yaml:14: key 'stages.4.run.2' (piped): | is a shell's, and `run` has none: expected the line under `shell`",
+    "absent.yaml:16: key 'stages.5.run.0' (one_word): 'pytest -q tests/test_a.py' is taken for one program's name: "
+    "expected each word by itself, [pytest, -q, tests/test_a.py]",
 ]
 GOOD = "name: good\nenvironment: {python: system}\nstages: [{name: a, run: [pytest, tests]}]\n"
 FILES = {"tests/test_a.py": "def test_a(): assert True\n"}

@@ -28,6 +28,7 @@ from .runners.reports import CALLED, CHECKS, NAME, RAISED, WHY, details_of, fail
 from .runners.why import why
 from .runners.written import NO_TESTS_IN, code_of, ignored, not_collected
 from .sabotage.attempt import Attempt, Stop, noticed_in, quickest
+from .sabotage.times import Times
 from .stage import TEST_VARIABLE, encoded, known_test, test_around
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ def pytest_configure(config: pytest.Config) -> None:
         for tests in told.all("attempt"):
             noticed = noticed_in(told.all("noticed"))
             rank = quickest(told.one("durations"))
-            attempt = Attempt(_guard.notes, str(config.rootpath), tests, rank, noticed)
+            times = Times(_guard.checks.facts)
+            attempt = Attempt(_guard.notes, str(config.rootpath), tests, rank, noticed, times)
             config.pluginmanager.register(attempt, "nsa-pod-attempt")
             config.pluginmanager.register(Stop(config, noticed), "nsa-pod-stop")
     if hasattr(config, "workerinput"):  # under xdist the controller reports; its workers tell it what only they see

@@ -419,6 +419,9 @@ def _stopped(ending: Ending, stage: Stage) -> Optional[Finding]:
 def _only_errors(noticed: Notes) -> Optional[Finding]:
     if not noticed:
         return None
+    late = next((note for note in noticed if note.get("late") is True), None)
+    if late:
+        return "no proof", None, f"was noticed only by how long a test took: {late['noticed']}: {late.get('error')}"
     first = noticed[0]
     said = f"made tests fail, but none by an assertion or a comparison: {first['noticed']}: {first.get('error')}"
     return "no proof", None, said

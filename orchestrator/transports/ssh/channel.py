@@ -38,6 +38,10 @@ class SshChannel(Channel):
         self._channel.in_window_threshold = _WINDOW // 2  # a receipt for each tenth would be traffic of its own
         self._channel.exec_command(command.line)
 
+    @property
+    def has_begun(self) -> bool:
+        return self._greeting is None
+
     def send(self, data: bytes) -> int:
         with self._told():
             return self._channel.send(data[:_CHUNK]) if self._channel.send_ready() else 0

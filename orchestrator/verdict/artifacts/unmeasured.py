@@ -28,12 +28,13 @@ def doubts(case: Case) -> Iterator[str]:
     """Of each artifact that holds figures."""
     for artifact in asked(case):
         if kind_of(artifact) is not text.KIND:
-            said = why(_read(case, artifact["path"]))
+            said = why(content_of(case, artifact["path"]))
             if said:
                 yield f"artifact {artifact['path']} {said}"
 
 
-def _read(case: Case, path: str) -> str:
+def content_of(case: Case, path: str) -> str:
+    """The text of an artifact that is not too long; blank of any other."""
     try:
         with case.open(f"artifacts/{path}") as f:
             content = f.read(_MOST_BYTES + 1)

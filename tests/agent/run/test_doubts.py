@@ -209,6 +209,8 @@ FILES = {
     "finds.py": "import os, sys\nif os.system('grep nothing fails.py') >> 8 > 1: sys.exit(1)\nprint(1)\n",
     "by_words.py": "import subprocess as s, sys\nr = s.run(['python', 'fails.py'], capture_output=True, text=True)\n"
     "if r.returncode < 0: sys.exit(1)\nassert not r.stdout\nprint(1)\n",
+    "claims.py": "import json, sys, time\nbegin = time.perf_counter()\nsum(range(9999))\n"
+    "print(json.dumps({'ms': 1e3 * (time.perf_counter() - begin), 'device': sys.argv[1]}))\n",
     "acts.py": "import webbrowser as w\nassert not w.GenericBrowser(['python', '%s']).open('fails.py')\nprint(1)\n",
     "by_library.py": "import sys, webbrowser as w\nprint(w.GenericBrowser([sys.argv[1], '%s']).open(sys.argv[2]))\n",
 }
@@ -218,7 +220,18 @@ def stage(name: str, *argv: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "run": ["python", *argv], "expect": {"artifacts": [{"path": name, "from": "stdout"}]}, **more}
 
 
+def json_stage(name: str, *argv: str, **more: Any) -> dict[str, Any]:
+    artifact = {"path": name, "from": "stdout", "kind": "json", "keys": ["ms"]}
+    return stage(name, *argv, expect={"artifacts": [artifact]}, **more)
+
+
 STAGES = [
+    (
+        json_stage("claimed", "claims.py", "cuda"),
+        ["artifact claimed says that device is 'cuda', and the stage used no CUDA"],
+    ),
+    (json_stage("claimed_cpu", "claims.py", "cpu"), []),
+    (json_stage("claimed_of_another", "claims.py", "cuda", needs=["claimed"]), []),
     (stage("forked", "-m", "pytest", "forked", expect={"tests": {"min_passed": 2}}), []),
     (stage("compiled", "compiles.py", "inductor", "inductor"), []),
     (
@@ -380,7 +393,7 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 45 doubts (eager: torch.compile compiled nothing"
+        "2 assertions of passed tests never ran; 46 doubts (claimed: artifact claimed says that device is 'cuda'"
         in outcome.json["summary"]
     )
 

@@ -1,8 +1,8 @@
 """In a session whose code was made wrong: which test notices it, by a failed assertion or comparison.
 
-Other errors are told too; they are no proof that a test looks at results. The session ends with the first proof, and
-begins with the tests that were quick when nothing was wrong. In the control nothing is wrong; it ends when all tests
-that have noticed something have run, and tells of those that pass.
+Other errors are told too; they are no proof that a test looks at results, nor is one that was only late. The session
+ends with the first proof, and begins with the tests that were quick when nothing was wrong. In the control nothing is
+wrong; it ends when all tests that have noticed something have run, and tells of those that pass.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import pytest
 
 from ..runners.why import of_error
 from ..stage import Notes
+from .lateness import is_late
+from .times import Times
 
 _PROOF, _FAILED = "nsa_pod_proof", "nsa_pod_failed"
 _MOST_TOLD = 20
@@ -36,14 +38,23 @@ class Attempt:
     """
 
     def __init__(
-        self, notes: Notes, tree: str, tests: str, rank: Callable[[str], int], noticed: Collection[str]
+        self,
+        notes: Notes,
+        tree: str,
+        tests: str,
+        rank: Callable[[str], int],
+        noticed: Collection[str],
+        times: Times,
     ) -> None:
         self._notes = notes
         self._tree = tree
         self._tests = re.compile(tests)
         self._rank = rank
         self._noticed = noticed
+        self._times = times
         self._told = 0
+        if not noticed:
+            times.start()
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
@@ -53,6 +64,12 @@ class Attempt:
             items[:] = [item for item in items if self._tests.search(item.nodeid)]
             config.hook.pytest_deselected(items=left)
         items.sort(key=lambda item: self._rank(item.nodeid))
+
+    def pytest_collection_finish(self) -> None:
+        self._times.watch_events()
+
+    def pytest_runtest_logstart(self) -> None:
+        self._times.too_long.clear()
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
@@ -65,13 +82,15 @@ class Attempt:
             return
         if report.outcome != "failed" or excinfo is None or excinfo.errisinstance((pytest.skip.Exception, SkipTest)):
             return
-        proof = is_comparison(excinfo.value)
+        compares = is_comparison(excinfo.value)
+        late = compares and is_late(excinfo.value, self._times)
+        proof = compares and not late
         setattr(report, _PROOF, proof)  # xdist brings it to the process that reports
         if proof or self._told < _MOST_TOLD:
             self._told += 1
             raised = of_error(excinfo.value, self._tree) or {}
             where = {key: raised.get(key) for key in ("place", "line")}
-            self._notes.add(noticed=item.nodeid, proof=proof, error=_sentence(excinfo), **where)
+            self._notes.add(noticed=item.nodeid, proof=proof, late=late, error=_sentence(excinfo), **where)
 
     def _note_held(self, item: pytest.Item, report: pytest.TestReport) -> None:
         if not report.passed:

@@ -12,6 +12,8 @@ import dataclasses
 import math
 import sys
 
+from .times import plain
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator
@@ -149,6 +151,7 @@ def _inside(value: Any) -> list[Any]:
 
 
 def _wrong_number(value: Any) -> Any:
+    value = plain(value)
     kind = type(value)
     if kind is float:
         return value + 0.5 * abs(value) + _SMALL if math.isfinite(value) else _SMALL

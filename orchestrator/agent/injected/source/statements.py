@@ -236,8 +236,24 @@ def fails_in(node: Any) -> bool:
 
 def only_fails(node: ast.AST, block: Sequence[ast.stmt]) -> bool:
     """Whether a block is a branch in which the test fails in any case: what is checked there only says why."""
+    if not isinstance(node, ast.If):
+        return _only_says_whether_to_raise(node, block)
     leaves = any(isinstance(inner, ast.Return) for inner in within(block))
-    return isinstance(node, ast.If) and bool(block) and fails(block[-1]) and not leaves
+    return bool(block) and fails(block[-1]) and not leaves
+
+
+def _only_says_whether_to_raise(node: Any, block: Sequence[ast.stmt]) -> bool:
+    """Whether it is the `else` of a `try`, or a handler, that does no more than to fail in some cases: those in which
+    an error was expected, or was not. What was calculated in the `try`, or caught, is no such case.
+    """
+    is_handler = isinstance(node, ast.ExceptHandler)
+    if not is_handler and not (isinstance(node, TRIES) and block is node.orelse):
+        return False
+    if len(block) != 1 or not isinstance(block[0], ast.If) or block[0].orelse or not all(map(fails, block[0].body)):
+        return False
+    case = block[0].test
+    others = {node.name} if is_handler else ids_in(*node.body)
+    return others.isdisjoint(ids_in(case)) and not any(isinstance(inner, ast.Call) for inner in walked(case))
 
 
 def fails(statement: ast.stmt) -> bool:

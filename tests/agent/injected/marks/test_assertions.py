@@ -695,6 +695,19 @@ def test_who_waits_for_a_result_has_asked_for_it(
     assert bool(checks.now.failures()) is lost
 
 
+_TRY = """\
+def test(text='x', good=False):
+    assert len('a') == 1
+    try:
+        number = int(text)
+    except ValueError as e:
+        {caught}
+    else:
+        {fails}
+"""
+_TRY_GOOD = _TRY.replace("'x', good=False", "'3', good=True")
+
+
 @pytest.mark.parametrize(
     ("source", "never"),
     [
@@ -705,6 +718,12 @@ def test_who_waits_for_a_result_has_asked_for_it(
         ("def test():\n    assert len('a') == 1\n    def later():\n        assert check\n    later\n", ["4"]),
         ("def helps(x):\n    if x: assert x\n    assert not check\ndef test():\n    helps(0)\n", ["2"]),
         ("def other():\n    assert check\ndef test():\n    assert len('a') == 1\n", []),
+        (_TRY.format(fails="if not good: assert False", caught="assert text"), []),  # this case is to raise
+        (_TRY.format(fails="if number != 3: assert False", caught="assert text"), ["8"]),
+        (_TRY.format(fails="if text != '3': assert False", caught="assert text"), ["8"]),
+        (_TRY.format(fails="if differs(): assert False", caught="assert text"), ["8"]),
+        (_TRY_GOOD.format(fails="assert number", caught="if good: assert False"), []),
+        (_TRY_GOOD.format(fails="assert number", caught="if e.args: assert False"), ["6"]),
     ],
 )  # fmt: skip
 def test_assertions_that_never_ran(checks: Checks, source: str, never: list[str]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from orchestrator.agent.injected.sabotage.attempt import Attempt
+from orchestrator.agent.injected.sabotage.times import Times
 
 pytestmark = pytest.mark.unit
 
@@ -28,7 +29,7 @@ def noticed(error: BaseException, *, behind: bool, outcome: str = "failed") -> t
     call: Any = SimpleNamespace(excinfo=None if behind else raised(error))
     report = SimpleNamespace(outcome=outcome)
     item: Any = SimpleNamespace(nodeid="test_it.py::test")
-    hook: Any = Attempt(notebook, "/tree", "", len, ()).pytest_runtest_makereport(item, call)
+    hook: Any = Attempt(notebook, "/tree", "", len, (), Times(())).pytest_runtest_makereport(item, call)
     next(hook)
     call.excinfo = raised(error)
     with pytest.raises(StopIteration):

@@ -1,0 +1,43 @@
+"""Figures that say that a GPU gave them, of a stage that used none."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.verdict.artifacts.claimed_device import why
+
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+@pytest.mark.parametrize(
+    ("content", "has_gpu", "said"),
+    [
+        ('{"ms": 1.5, "device": "cuda"}', True, "device is 'cuda'"),
+        ('{"ms": 1.5, "device": "cuda:0", "host": "x"}', False, "device is 'cuda:0'"),
+        (f'{{"ms": 1.5, "gpu": "{H100}"}}', False, f"gpu is '{H100}'"),
+        (f'[{{"ms": 1.5, "device_name": "{H100}"}}, {{"ms": 2.5}}]', False, f"device_name is '{H100}'"),
+        ('{"n": 1, "tflops": 1.5, "device": "cuda"}\n{"n": 2, "tflops": 2.5, "device": "cuda"}\n', True, "'cuda'"),
+        ("n,latency,device\n1,1.5,cuda\n2,2.5,cuda\n", True, "'cuda'"),
+    ],
+)
+def test_what_says_that_it_was_measured_on_a_gpu(content: str, has_gpu: bool, said: str) -> None:
+    assert said in str(why(content, has_gpu=has_gpu))
+
+
+@pytest.mark.parametrize(
+    ("content", "has_gpu"),
+    [
+        ('{"ms": 1.5, "device": "cpu"}', True),
+        (f'{{"ms": 1.5, "gpu": "{H100}", "device": "cpu"}}', False),
+        (f'{{"ms": 1.5, "gpu": "{H100}"}}', True),  # which the machine has, whatever was measured
+        ('{"ms": 1.5, "gpu": "H100"}', False),  # what a model was asked for
+        ('{"device": "cuda", "lr": 0.1}', True),  # a setting
+        (f"name,ms,gpu\nours,1.5,\nbaseline,1.2,{H100}\nnone,1,none\n", False),
+        (f"name,ms,device\nours,1.5,cpu\nbaseline,1.2,{H100}\n", False),
+        ('{"ms": 1.5, "device": {"name": "cuda"}}', True),
+        ('{"ms": 1.5', True),
+        ("", True),
+    ],
+)
+def test_what_does_not(content: str, has_gpu: bool) -> None:
+    assert why(content, has_gpu=has_gpu) is None
