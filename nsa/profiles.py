@@ -70,12 +70,12 @@ _FITS_ADA = (
 _MADE_FOR = "not measured against PyTorch: the kernels were made for this architecture and are its default"
 _DENSE = (
     "H200, torch 2.11, Triton 3.6, bf16, forward, random inputs, against cuDNN: group size 16 slower at 7,872 tokens, "
-    "faster from 8,192 on (artifacts/bench/h200-library, crossings.csv), group size 4 slower at 8k (1.45 ms, 1.04) and "
-    "faster at 16k (2.87, 3.72), interpolated in between (artifacts/bench/h200-kernels, table.json)"
+    "faster from 8,192 on (artifacts/bench/h200-library, crossings.csv), group size 4 slower at 8k (1.42 ms, 0.96) and "
+    "faster at 16k (2.89, 3.68), interpolated in between (artifacts/bench/h200-kernels, table.json)"
 )
 _DENSE_GRAD = (
     "the same, forward and backward: group size 16 slower at 5,184 tokens, faster from 5,312 on; group size 4 slower "
-    "at 4k (1.70 ms, 1.13) and faster at 8k (3.76, 3.90), interpolated in between"
+    "at 4k (1.68 ms, 1.16) and faster at 8k (3.68, 3.72), interpolated in between"
 )
 _FITS_BLACKWELL = "not measured on this architecture: the default of the kernels that fit its shared memory"
 
@@ -109,8 +109,8 @@ PROFILES = {
         Profile(  # Hopper (SM 9.0 and newer): H100, H200
             "sm90",
             sel_triton_min_L=Measured(0, _MADE_FOR),
-            dense_below=Measured({4: 12100, 16: 8200}, _DENSE),
-            dense_below_grad=Measured({4: 7800, 16: 5300}, _DENSE_GRAD),
+            dense_below=Measured({4: 12500, 16: 8200}, _DENSE),
+            dense_below_grad=Measured({4: 8100, 16: 5300}, _DENSE_GRAD),
             kernels_timed="timed on an H200 (docs/kernels.md)",
         ),
         Profile(  # consumer Blackwell (SM 12.0 and 12.1): RTX 5090; it takes the tiles of sm_89
