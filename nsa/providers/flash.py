@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import version
@@ -35,13 +35,14 @@ class Flash:
 
     `varlen(q, k, v, call)` with q [rows,Hq,D], k, v [rows,Hkv,D] -> o [rows,Hq,D], lse fp32 [rows,Hq];
     `dense(q, k, v, scale, left, deterministic)` with [B,T,H,D] -> o, lse fp32 [B,T,Hq], `left` earlier keys or None
-    for all; or None where there is no such entry point.
+    for all; or None where there is no such entry point. `reason`: why it is not the package flash-attn.
     """
 
     name: str
     deterministic: bool
     varlen: Callable[[Tensor, Tensor, Tensor, Varlen], tuple[Tensor, Tensor]]
     dense: Dense | None
+    reason: str = ""
 
 
 @lru_cache
@@ -51,7 +52,7 @@ def provider() -> Flash | str:
     if isinstance(package, Flash):
         return package
     own = _torch_varlen()
-    return own if isinstance(own, Flash) else f"{package}; {own}"
+    return replace(own, reason=package) if isinstance(own, Flash) else f"{package}; {own}"
 
 
 def _package() -> Flash | str:

@@ -16,6 +16,7 @@ from nsa.fallback import torch as torch_backend
 from nsa.providers import fa2, flash
 from nsa.routing import How
 from nsa.tests.testing import Problem, assert_close
+from nsa.tools import fa2_probe
 
 CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20)
 PROBLEM = Problem(CONFIG, tokens=75, batch=2, kv_heads=2, group_size=2, dk=8, dv=8)
@@ -143,3 +144,12 @@ def test_a_package_that_cannot_be_imported_says_why(site: Path, file: str, text:
     found = flash.provider()
     assert isinstance(found, str)
     assert found.startswith(f"flash-attn is installed and cannot be imported: {why}")
+
+
+def test_what_stands_in_for_a_package_says_why(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (site / "flash_attn").mkdir()
+    (site / "flash_attn" / "__init__.py").write_text("import no_such_library")
+    monkeypatch.setattr(flash, "_torch_varlen", lambda: flash.Flash("torch's", False, lambda *_: None, None))
+    assert fa2_probe.lines()[0] == (
+        "provider: torch's (flash-attn is installed and cannot be imported: No module named 'no_such_library')"
+    )

@@ -18,9 +18,11 @@ SHAPES = ((64, 64), (128, 128), (192, 128))
 
 def lines() -> list[str]:
     flash = provider()
-    found = [f"provider: {flash.name}" if isinstance(flash, Flash) else f"no provider: {flash}"]
     if isinstance(flash, Flash):
-        found.append(f"entry points: varlen{', dense' if flash.dense else ''}")
+        why = f" ({flash.reason})" if flash.reason else ""
+        found = [f"provider: {flash.name}{why}", f"entry points: varlen{', dense' if flash.dense else ''}"]
+    else:
+        found = [f"no provider: {flash}"]
     device = named_device(None)
     for operation in ("window", "compressed"):
         for dk, dv in SHAPES:
