@@ -172,6 +172,7 @@ class End:
         self._tell(self._code or self._inside, hidden=not self._code & 0xFF)
         if not (self._code or self._inside):
             self._notes.write(f'{{"well": {getpid()}}}')
+        self._error = None  # it holds the frames of the program, whose objects Python is about to finalize
 
     def _look_at_error(self) -> None:
         """The hook that was told of it may have been the program's own."""

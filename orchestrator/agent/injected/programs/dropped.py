@@ -82,13 +82,14 @@ class Programs:
         if not os.path.realpath(path).startswith(self._tree):
             return None
         source = read(path)
-        if sys.flags.optimize and any(line.lstrip().startswith(_ASSERTING) for line in source.split(b"\n")):
+        if sys.flags.optimize and any(word in source for word in _ASSERTING) and _asserts(path, source):
             self._notes.add(doubt=f"Python left the assertions of {_called(path)} out (-O)")
         if not _may_drop(source):
             return None
-        from .marked import imports_numba, marked, program_of
+        from ..source.syntax import parsed
+        from .marked import imports_numba, marked
 
-        module = program_of(path, source)
+        module = parsed(path, source)
         if module is None:
             return None
         if b"numba" in source and imports_numba(module):
@@ -198,6 +199,15 @@ class Programs:
         if doubt not in self._doubts:  # as in a loop
             self._doubts.add(doubt)
             self._notes.add(doubt=doubt)
+
+
+def _asserts(path: str, source: bytes) -> bool:
+    import ast
+
+    from ..source.syntax import parsed
+
+    module = parsed(path, source)
+    return module is not None and any(isinstance(node, ast.Assert) for node in ast.walk(module))
 
 
 def _called(path: str) -> str:

@@ -39,13 +39,14 @@ class IdleTests:
         file = os.path.abspath(getattr(main, "__file__", None) or self._program)
         if test_around() is not None or not file.startswith(self._tree):
             return
-        if _may_hold_tests(vars(main)):
+        names = getattr(main, "__dict__", {})  # a program may have left nothing there
+        if _may_hold_tests(names):
             from .idle_tests import holds_idle_tests  # which takes `ast`, as the other
 
             if holds_idle_tests(file):
                 self._notes.add(idle=file[len(self._tree) :])
                 return
-        if _has_functions(vars(main)):
+        if _has_functions(names):
             from .mains import may_be_inert
 
             if not may_be_inert(file):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast  # this module is imported where a program is read
-import warnings
 
 from ..source.limits import held_to_limits, meant_to_fail, only_told
 from ..source.statements import COMPARES, EXACT, compares, expects, is_check, makes_exception, raises, repeated
-from ..source.syntax import LOOPS, TRIES, called, imports, name_of, parsed, within
+from ..source.syntax import LOOPS, TRIES, called, imports, name_of, within
 from ..source.uses import Program
 from .left_early import left_early
 
@@ -19,12 +18,6 @@ if TYPE_CHECKING:
     from .left_early import Leave
 
 _FAILING = frozenset(("AssertionError", "Exception", "BaseException", "ExceptionGroup", "BaseExceptionGroup"))
-
-
-def program_of(path: str, source: bytes) -> ast.Module | None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a program without marks is read again
-        return parsed(path, source)
 
 
 def imports_numba(module: ast.Module) -> bool:

@@ -13,7 +13,7 @@ from ..hooks import tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import CodeType
+    from types import CodeType, TracebackType
     from typing import Any, Callable
 
     CodeOf = Callable[[str], "CodeType | None"]
@@ -45,25 +45,52 @@ def _run(name: str, args: tuple[Any, ...], code_of: CodeOf) -> None:
     main = sys.modules["__main__"].__dict__
     if reads:
         main.update(__file__=name, __cached__=None)
+    elif sys.version_info >= (3, 13):  # which shows the lines of these
+        import linecache
+
+        lines = source.decode("utf-8", "replace").splitlines(keepends=True)
+        linecache.cache[name] = (len(source), None, lines, name)
+    ended = None
     try:
         exec(compile(source, name, "exec", dont_inherit=True) if code is None else code, main)
     except SystemExit:
         raise
     except BaseException as error:
-        _ends_by(error)
+        ended = error
+    if ended is not None:  # behind the handler: what tells of it is not raised while it is handled
+        _ends_by(ended)
     raise SystemExit
 
 
 def _ends_by(error: BaseException) -> None:
     """As Python does where an exception ends a program."""
-    error.__traceback__ = traceback = error.__traceback__ and error.__traceback__.tb_next  # without the frame above
-    if sys.version_info >= (3, 13) and COMMAND in unfiled:
-        import linecache
-
-        lines = unfiled[COMMAND].decode("utf-8", "replace").splitlines(keepends=True)
-        linecache.cache[COMMAND] = (len(unfiled[COMMAND]), None, lines, COMMAND)
+    traceback = _without_own(error)
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, traceback
     if sys.version_info >= (3, 12):
         sys.last_exc = error
-    sys.excepthook(type(error), error, traceback)
-    raise SystemExit(_INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1) from None
+    _say(error, traceback)
+    raise SystemExit(_INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1)
+
+
+def _say(error: BaseException, traceback: TracebackType | None) -> None:
+    """By the program's own hook; what that raises is said too."""
+    told = type(error), error, traceback
+    hook = getattr(sys, "excepthook", _say)
+    if hook is _say:
+        print("sys.excepthook is missing", file=sys.stderr)
+        hook = sys.__excepthook__
+    try:
+        hook(*told)
+    except SystemExit:
+        raise
+    except BaseException as raised:
+        print("Error in sys.excepthook:", file=sys.stderr)
+        sys.__excepthook__(type(raised), raised, _without_own(raised))
+        print("\nOriginal exception was:", file=sys.stderr)
+        sys.__excepthook__(*told)
+
+
+def _without_own(error: BaseException) -> TracebackType | None:
+    """Its traceback, of which the first frame was one of this module."""
+    error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+    return error.__traceback__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 
 from ..files import text
 
@@ -41,9 +42,13 @@ _FIELDS = ByKind(lambda kind: [name for name in kind._fields if name not in _NO_
 
 
 def parsed(file: str, source: bytes | None = None) -> ast.Module | None:
-    """A file's text, or another one as its own; None where it cannot be read, or does not compile."""
+    """A file's text, or another one as its own; None where it cannot be read, or does not compile. Python has warned, or
+    will, where that runs.
+    """
     try:
-        return ast.parse(text(file) if source is None else source, file)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text(file) if source is None else source, file)
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
 

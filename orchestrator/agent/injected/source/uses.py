@@ -188,8 +188,14 @@ class Program(Text):
         return True
 
     def only_says(self, node: ast.AST) -> bool:
-        """Whether no more than words depend on what an expression comes to."""
-        return not self.uses(self.statement(node), None, set())
+        """Whether no more than words depend on what an expression comes to: `same(a, b) or print("differ")`."""
+        statement = self.statement(node)
+        value = statement.value if isinstance(statement, ast.Expr) else None
+        if isinstance(value, (ast.BoolOp, ast.IfExp, ast.ListComp)):
+            inside = set(ast.walk(node))
+            whole = value.elt if isinstance(value, ast.ListComp) else value
+            return all(self.says(n) for n in ast.walk(whole) if isinstance(n, ast.Call) and n not in inside)
+        return not self.uses(statement, None, set())
 
     def _asks_whether_ended(self, test: ast.expr) -> bool:
         """Whether it asks no more of a process than whether it has ended: `p.poll() is None`."""

@@ -101,6 +101,11 @@ DROPPED: list[tuple[str, list[list[object]]]] = [
     (ALLCLOSE + "if allclose(1, 2):\n    print('match')\nelse:\n    print('differ')\n", [["allclose()", 3]]),
     (ALLCLOSE + "if not allclose(1, 1):\n    print('differ')\n", []),
     (ALLCLOSE + "ok = allclose(1, 2)\nprint('done')\n", [["allclose()", 3]]),
+    (ALLCLOSE + "allclose(int('1'), 2) or print('differ')\n", [["allclose()", 3]]),
+    (ALLCLOSE + "print('match') if allclose(1, 2) else print('differ')\n", [["allclose()", 3]]),
+    (ALLCLOSE + "[allclose(int(x), 2) for x in '1']\n", [["allclose()", 3]]),
+    (ALLCLOSE + "allclose(1, 2) or open('x', 'w').close()\n", []),
+    (ALLCLOSE + "open('x', 'w').close() if allclose(1, 2) else print('differ')\n", []),
     (ALLCLOSE + "ok = allclose(1, 2)\nassert not ok\n", []),
     (ALLCLOSE + "fast = 2 if allclose(1, 2) else 3\nopen('x', 'w').write(str(fast))\n", []),
     ("def allclose(a, b, atol): return b - a < atol\n"
@@ -224,6 +229,11 @@ def test_what_a_program_drops_that_comes_in_no_file(tmp_path: Path, of: tuple[st
         "import sys\nsys.exit('message')\n",
         "import sys\nsys.exit(3)\n",
         "import sys\ndef hook(*of): print(of[0], of[2].tb_lineno)\nsys.excepthook = hook\n1 / 0\n",
+        "import sys\ndef hook(*of): raise RuntimeError('hook')\nsys.excepthook = hook\n1 / 0\n",
+        "import sys\ndef hook(*of): print(sys.exc_info())\nsys.excepthook = hook\n1 / 0\n",
+        "import sys\nsys.excepthook = None\n1 / 0\n",
+        "import sys\ndel sys.excepthook\n1 / 0\n",
+        "import traceback, warnings\nwarnings.warn('seen')\ntry: 1 / 0\nexcept Exception: traceback.print_exc()\n",
         "import atexit, sys\n"
         "atexit.register(lambda: print(sys.last_value, sys.last_traceback.tb_frame.f_code.co_name))\n1 / 0\n",
         "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), print('late'))).start()\n",
