@@ -42,8 +42,8 @@ _FIELDS = ByKind(lambda kind: [name for name in kind._fields if name not in _NO_
 
 
 def parsed(file: str, source: bytes | None = None) -> ast.Module | None:
-    """A file's text, or another one as its own; None where it cannot be read, or does not compile. Python has warned, or
-    will, where that runs.
+    """A file's text, or another one as its own; None where it cannot be read, or does not compile. Of what it warns of,
+    Python warns where that runs.
     """
     try:
         with warnings.catch_warnings():
