@@ -75,8 +75,8 @@ def _ends_by(error: BaseException) -> None:
 def _say(error: BaseException, traceback: TracebackType | None) -> None:
     """By the program's own hook; what that raises is said too."""
     told = type(error), error, traceback
-    hook = getattr(sys, "excepthook", _say)
-    if hook is _say:
+    hook: Any = getattr(sys, "excepthook", None)
+    if hook is None:
         print("sys.excepthook is missing", file=sys.stderr)
         hook = sys.__excepthook__
     try:
