@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     CodeOf = Callable[[str], "CodeType | None"]
 
 _NAMES = {"cpython.run_command": COMMAND, "cpython.run_stdin": STDIN}
+_MISSING = object()
 _INTERRUPTED = 130  # as a shell has it; Python itself ends by the signal
 
 
@@ -75,8 +76,8 @@ def _ends_by(error: BaseException) -> None:
 def _say(error: BaseException, traceback: TracebackType | None) -> None:
     """By the program's own hook; what that raises is said too."""
     told = type(error), error, traceback
-    hook: Any = getattr(sys, "excepthook", None)
-    if hook is None:
+    hook: Any = vars(sys).get("excepthook", _MISSING)
+    if hook is _MISSING:
         print("sys.excepthook is missing", file=sys.stderr)
         hook = sys.__excepthook__
     try:
