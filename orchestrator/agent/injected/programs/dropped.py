@@ -82,7 +82,7 @@ class Programs:
         if not os.path.realpath(path).startswith(self._tree):
             return None
         source = read(path)
-        if sys.flags.optimize and any(word in source for word in _ASSERTING) and _asserts(path, source):
+        if sys.flags.optimize and any(word in source for word in _ASSERTING) and self._asserts(path, source):
             self._notes.add(doubt=f"Python left the assertions of {_called(path)} out (-O)")
         if not _may_drop(source):
             return None
@@ -99,6 +99,13 @@ class Programs:
         if code is not None:
             setattr(builtins, _MARKS, self)
         return code
+
+    @staticmethod
+    def _asserts(path: str, source: bytes) -> bool:
+        from ..source.syntax import asserts_in, parsed
+
+        module = parsed(path, source)
+        return module is not None and asserts_in(module) > 0
 
     # --- what the marks call ---
 
@@ -199,15 +206,6 @@ class Programs:
         if doubt not in self._doubts:  # as in a loop
             self._doubts.add(doubt)
             self._notes.add(doubt=doubt)
-
-
-def _asserts(path: str, source: bytes) -> bool:
-    import ast
-
-    from ..source.syntax import parsed
-
-    module = parsed(path, source)
-    return module is not None and any(isinstance(node, ast.Assert) for node in ast.walk(module))
 
 
 def _called(path: str) -> str:

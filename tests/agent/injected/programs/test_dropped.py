@@ -277,6 +277,12 @@ def test_an_interrupted_program_in_no_file(tmp_path: Path) -> None:
     assert done.stderr.endswith(b'File "<stdin>", line 1, in <module>\nKeyboardInterrupt\n')
 
 
+@pytest.mark.parametrize(("source", "told"), [("x = 1; assert x", True), ("x = 'assert not'", False)])
+def test_assertions_that_python_leaves_out(tmp_path: Path, source: str, told: bool) -> None:
+    doubts = [["doubt", "Python left the assertions of python -c out (-O)"]] if told else []
+    assert seen(tmp_path, source, "-O", "-c", source)[1] == doubts
+
+
 def test_a_program_without_a_suffix(tmp_path: Path) -> None:
     source = "#!/usr/bin/env python\n" + ALLCLOSE + "allclose(1, 2)\n"
     (tmp_path / "tree").mkdir()
