@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -73,16 +72,17 @@ def flash_attn_func(q, k, v, qv=None, gather_kv_indices=None, softmax_scale=None
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder in which `flash_attn` is found first, and of which nothing is left afterwards."""
 
-    def forget() -> None:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "flash_attn"]:
-            monkeypatch.delitem(sys.modules, name)
-        importlib.invalidate_caches()
-        flash.provider.cache_clear()
+    def loaded() -> list[str]:
+        return [name for name in sys.modules if name.partition(".")[0] == "flash_attn"]
 
+    for name in loaded():
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(tmp_path)
-    forget()
+    flash.provider.cache_clear()
     yield tmp_path
-    forget()
+    for name in loaded():  # not by monkeypatch, which would put them back
+        del sys.modules[name]
+    flash.provider.cache_clear()
 
 
 def installed(site: Path, name: str) -> None:
