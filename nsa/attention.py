@@ -13,11 +13,11 @@ from nsa import blocks, host, library, routing
 from nsa.checks import Triple
 from nsa.config import NSAConfig
 from nsa.library import Arguments
-from nsa.operations import OPERATIONS, Operation, attention_shapes
+from nsa.operations import BORDERS, OPERATIONS, Operation, attention_shapes
 from nsa.plans import Plan, capturing, layout, sharing
 from nsa.routing import Request, registry
 
-GIVEN = ("q", "k", "v", "gates", "compressed", "cu_seqlens", "q_start", "block_indices")
+GIVEN = ("q", "k", "v", "gates", "compressed", "cu_seqlens", "cu_seqlens_k", "q_start", "block_indices")
 """What a plan takes in each call."""
 
 
@@ -28,7 +28,8 @@ class Call(NamedTuple):
         request: its facts.
         q, gates: [B,T,Hq,Dk], [B,T,Hq,3].
         k, v: of the branches (cmp, sel, win).
-        config, compressed, compressed_rope, scale, cu_seqlens, q_start, block_indices: as given.
+        config, compressed, compressed_rope, scale, block_indices: as given.
+        where: cu_seqlens, cu_seqlens_k and q_start as given.
     """
 
     request: Request
@@ -40,8 +41,7 @@ class Call(NamedTuple):
     compressed: tuple[Tensor, Tensor] | None
     compressed_rope: float | None
     scale: float
-    cu_seqlens: Tensor | None
-    q_start: Tensor | None
+    where: tuple[Tensor | None, Tensor | None, Tensor | None]
     block_indices: Tensor | None
 
     @classmethod
@@ -50,7 +50,8 @@ class Call(NamedTuple):
         k, v = ((y, y, y) if isinstance(y, Tensor) else tuple(y) for y in (x["k"], x["v"]))
         return cls(
             plan.request, x["q"], k, v, x["gates"], x["config"],  # type: ignore[arg-type]
-            x["compressed"], x["compressed_rope"], plan.scale, x["cu_seqlens"], x["q_start"], x["block_indices"],
+            x["compressed"], x["compressed_rope"], plan.scale,
+            (x["cu_seqlens"], x["cu_seqlens_k"], x["q_start"]), x["block_indices"],
         )  # fmt: skip
 
 
@@ -69,13 +70,14 @@ class Attention(Operation):
         """Borders on a device are not waited for where the backend may take them unseen: `nsa.host.raise_noted` says
         later what is wrong with them. Strict calls and those that NSA_DEBUG_* observes wait.
         """
-        if not looked and plan.request.packed and host.waits_for(x["cu_seqlens"]) and self._unseen(plan, x):
+        if not looked and plan.request.packed and self._unseen(plan, x):
             host.raise_noted(plan.device)
             return plan.within(lambda: self.compute(plan, x, keep))
         return super().computed(plan, x, keep, looked)
 
     def _unseen(self, plan: Plan, x: Arguments) -> bool:
-        beside = x["cu_seqlens"].device == plan.device
+        given = [x[name] for name in BORDERS if x[name] is not None]
+        beside = all(host.waits_for(y) and y.device == plan.device for y in given)
         if plan.decision is None or not (beside and x["compressed"] is None and x["block_indices"] is None):
             return False
         observed = x["strict"] or plan.flags.strict or routing.observing(plan.flags)
@@ -95,15 +97,16 @@ class Attention(Operation):
         how: dict[str, Any] = {
             "keep": keep, "looked": True, "backend": routing.per_operation(x["backend"]), "strict": x["strict"]
         }  # fmt: skip
-        where = {"scale": call.scale, "cu_seqlens": call.cu_seqlens, "q_start": call.q_start, **how}
+        cu_seqlens, cu_seqlens_k, q_start = call.where
+        where = {"scale": call.scale, "cu_seqlens": cu_seqlens, "cu_seqlens_k": cu_seqlens_k, "q_start": q_start, **how}
+        of_keys = cu_seqlens if cu_seqlens_k is None else cu_seqlens_k
         attend = {**where, "deterministic": call.request.deterministic}
         q, config, chosen = call.q, call.config, call.block_indices
         k_cmp, v_cmp = call.compressed or (
-            OPERATIONS["compress"].run(x=y[0], config=config, cu_seqlens=call.cu_seqlens, **how)[0]
-            for y in (call.k, call.v)
+            OPERATIONS["compress"].run(x=y[0], config=config, cu_seqlens=of_keys, **how)[0] for y in (call.k, call.v)
         )
         if call.compressed_rope is not None:
-            at = blocks.compressed_positions(k_cmp.shape[1], config, call.cu_seqlens, q.device)
+            at = blocks.compressed_positions(k_cmp.shape[1], config, of_keys, q.device)
             (k_cmp,) = OPERATIONS["rotate"].run(x=k_cmp, positions=at, base=call.compressed_rope, **how)
         o_cmp, lse_cmp = OPERATIONS["compressed_attention"].run(q=q, k_cmp=k_cmp, v_cmp=v_cmp, config=config, **attend)
         if chosen is None:
@@ -172,7 +175,7 @@ class AttentionPlan:
     def run(
         self, q: Tensor, k: Tensor | Triple, v: Tensor | Triple, gates: Tensor, *,
         compressed: tuple[Tensor, Tensor] | None = None, cu_seqlens: Tensor | None = None,
-        q_start: Tensor | None = None, block_indices: Tensor | None = None,
+        cu_seqlens_k: Tensor | None = None, q_start: Tensor | None = None, block_indices: Tensor | None = None,
     ) -> Any:  # fmt: skip
         """What `nsa.nsa_attention` returns for these tensors and the plan's settings, differentiable.
 
@@ -182,7 +185,7 @@ class AttentionPlan:
         """
         given = {
             "q": q, "k": k, "v": v, "gates": gates, "compressed": compressed, "cu_seqlens": cu_seqlens,
-            "q_start": q_start, "block_indices": block_indices,
+            "cu_seqlens_k": cu_seqlens_k, "q_start": q_start, "block_indices": block_indices,
         }  # fmt: skip
         x = {**self._x, **given}
         if self._plan.device.type == "meta" or library.intercepted(given.values()) or library.any_autocast():

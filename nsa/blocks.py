@@ -85,20 +85,23 @@ def packed_compressed(borders: Sequence[int], config: NSAConfig) -> int:
 
 
 def token_positions(
-    batch: int, tokens: int, *, cu_seqlens: Tensor | None = None, q_start: Tensor | None = None
-) -> Tensor:
+    batch: int, tokens: int, *, cu_seqlens: Tensor | None = None, cu_seqlens_k: Tensor | None = None,
+    q_start: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Position of every query in its own sequence, int64 [B,T], on the given tensor's device (else the CPU).
 
     Args:
         batch, tokens: B and T of the queries.
         cu_seqlens: borders of packed sequences, int32 [N+1]; B must be 1.
+        cu_seqlens_k: those of their keys, of which the queries are the last ones; default the same.
         q_start: int [B], position of each batch entry's first query; excludes `cu_seqlens`.
     """
     if cu_seqlens is not None:
         index = torch.arange(tokens, device=cu_seqlens.device)
         borders = cu_seqlens.to(torch.int64)
         segment = torch.searchsorted(borders[1:].contiguous(), index, right=True)
-        return (index - borders[segment])[None]
+        before = borders.diff() if cu_seqlens_k is None else cu_seqlens_k.to(borders).diff()
+        return (index - borders[1:][segment] + before[segment])[None]
     if q_start is not None:
         return q_start.to(torch.int64)[:, None] + torch.arange(tokens, device=q_start.device)
     return torch.arange(tokens, device="cpu").expand(batch, tokens)

@@ -164,13 +164,11 @@ def holding(operation: str, name: str, x: Tensor, beside: Tensor) -> None:
         raise ValueError(f"{operation}: {name} must hold numbers, got a tensor on {x.device}")
 
 
-def borders(operation: str, cu_seqlens: Tensor, beside: Tensor) -> None:
+def borders(operation: str, given: Tensor, beside: Tensor, name: str = "cu_seqlens") -> None:
     """Refuse borders of packed sequences, of tokens on the device of `beside`, that are no whole numbers [N+1]."""
-    holding(operation, "cu_seqlens", cu_seqlens, beside)
-    if cu_seqlens.dim() != 1 or cu_seqlens.dtype not in (torch.int32, torch.int64) or cu_seqlens.numel() == 0:
-        raise ValueError(
-            f"{operation}: cu_seqlens must be int32 or int64 [N+1], got {cu_seqlens.dtype} {list(cu_seqlens.shape)}"
-        )
+    holding(operation, name, given, beside)
+    if given.dim() != 1 or given.dtype not in (torch.int32, torch.int64) or given.numel() == 0:
+        raise ValueError(f"{operation}: {name} must be int32 or int64 [N+1], got {given.dtype} {list(given.shape)}")
 
 
 def rotation(operation: str, dim: int, base: object) -> None:
@@ -182,10 +180,19 @@ def rotation(operation: str, dim: int, base: object) -> None:
 
 
 def where(operation: str, q: Tensor, keys: int | None, x: Arguments) -> None:
-    """Refuse cu_seqlens and q_start that cannot say where the queries stand on a key axis of length `keys`, if it is
+    """Refuse borders and positions that cannot say where the queries stand on a key axis of length `keys`, if it is
     that of tokens.
     """
-    cu_seqlens, q_start = x["cu_seqlens"], x.get("q_start")
+    cu_seqlens, of_keys, q_start = x["cu_seqlens"], x.get("cu_seqlens_k"), x.get("q_start")
+    if of_keys is not None:
+        borders(operation, of_keys, q, "cu_seqlens_k")
+        if cu_seqlens is None:
+            raise ValueError(f"{operation}: cu_seqlens_k needs cu_seqlens, the borders of the queries")
+        if of_keys.shape != cu_seqlens.shape:
+            raise ValueError(
+                f"{operation}: cu_seqlens_k must have the shape of cu_seqlens, {list(cu_seqlens.shape)}, got "
+                f"{list(of_keys.shape)}"
+            )
     if cu_seqlens is not None:
         borders(operation, cu_seqlens, q)
         if q_start is not None:
@@ -198,11 +205,9 @@ def where(operation: str, q: Tensor, keys: int | None, x: Arguments) -> None:
             raise ValueError(
                 f"{operation}: q_start must be integers [B={q.shape[0]}], got {q_start.dtype} {list(q_start.shape)}"
             )
-    elif keys is not None and q.shape[1] != keys:
-        raise ValueError(
-            f"{operation}: q [B,T,Hq,Dk] has {q.shape[1]} tokens and k [B,Tk,Hkv,Dk] has {keys}; without q_start they "
-            "agree"
-        )
+    elif keys is not None and (q.shape[1] > keys or (of_keys is None and q.shape[1] != keys)):
+        demand = "without q_start or cu_seqlens_k they agree" if of_keys is None else "there must not be fewer keys"
+        raise ValueError(f"{operation}: q [B,T,Hq,Dk] has {q.shape[1]} tokens and k [B,Tk,Hkv,Dk] has {keys}; {demand}")
 
 
 def compressed_count(operation: str, q: Tensor, count: int, x: Arguments) -> None:
@@ -231,15 +236,22 @@ def gates(operation: str, gate: Tensor, o: Tensor) -> None:
 
 
 def values(operation: str, x: Arguments, q: Tensor, keys: int | None, k_cmp: Tensor | None) -> None:
-    """Refuse borders that are not from 0 to T, never falling; queries that do not fit in `keys` keys of tokens, or
-    that see more compressed tokens than k_cmp has; blocks that no query may select. With q_start k_cmp may be longer
-    than what the last query sees (a cache with room). The borders are int32 beside q.
+    """Refuse borders that are not from 0 to T, never falling; sequences with more queries than keys; queries that do
+    not fit in `keys` keys of tokens, or that see more compressed tokens than k_cmp has; blocks that no query may
+    select. With q_start k_cmp may be longer than what the last query sees (a cache with room). The borders are int32
+    beside q.
     """
-    tokens, cu_seqlens, q_start = q.shape[1], x["cu_seqlens"], x.get("q_start")
+    tokens, cu_seqlens, of_keys, q_start = q.shape[1], x["cu_seqlens"], x.get("cu_seqlens_k"), x.get("q_start")
     if cu_seqlens is not None:
-        ends = numbers(cu_seqlens)
-        if ends[0] != 0 or ends[-1] != tokens or any(a > b for a, b in pairwise(ends)):
-            raise ValueError(f"{operation}: cu_seqlens must rise from 0 to T={tokens}, got {ends}")
+        ends = _rising(operation, "cu_seqlens", cu_seqlens, "T", tokens)
+        if of_keys is not None:
+            lengths, ends = _lengths(ends), _rising(operation, "cu_seqlens_k", of_keys, "Tk", keys)
+            few = next((i for i, (a, b) in enumerate(zip(lengths, _lengths(ends), strict=True)) if a > b), None)
+            if few is not None:
+                raise ValueError(
+                    f"{operation}: sequence {few} has {lengths[few]} queries and {_lengths(ends)[few]} keys; its "
+                    "queries are the last of its keys' tokens"
+                )
         if k_cmp is not None:
             _count(operation, k_cmp.shape[1], packed_compressed(ends, x["config"]))
     if q_start is not None:
@@ -252,8 +264,21 @@ def values(operation: str, x: Arguments, q: Tensor, keys: int | None, k_cmp: Ten
             _count(operation, k_cmp.shape[1], num_compressed(tokens + max(starts, default=0), x["config"]), more=True)
     chosen = x.get("block_indices")
     if chosen is not None and x.get("validate", True):
-        at = token_positions(*q.shape[:2], cu_seqlens=cu_seqlens, q_start=q_start)
+        at = token_positions(*q.shape[:2], cu_seqlens=cu_seqlens, cu_seqlens_k=of_keys, q_start=q_start)
         check_block_indices(chosen, at, x["config"])
+
+
+def _rising(operation: str, name: str, given: Tensor, axis: str, tokens: int | None) -> list[int]:
+    """Borders that rise from 0, to `tokens` if that is known."""
+    ends = numbers(given)
+    end = ends[-1] if tokens is None else tokens
+    if ends[0] != 0 or ends[-1] != end or any(a > b for a, b in pairwise(ends)):
+        raise ValueError(f"{operation}: {name} must rise from 0 to {axis}={end}, got {ends}")
+    return ends
+
+
+def _lengths(ends: list[int]) -> list[int]:
+    return [end - first for first, end in pairwise(ends)]
 
 
 # --- what each operation demands ---

@@ -26,8 +26,9 @@ Output = Tensor | tuple[Tensor, Triple]
 def nsa_attention(
     q: Tensor, k: Tensor | Triple, v: Tensor | Triple, gates: Tensor, config: NSAConfig = NSAConfig(), *,
     compressed: tuple[Tensor, Tensor] | None = None, compressed_rope: float | None = None, scale: float | None = None,
-    cu_seqlens: Tensor | None = None, q_start: Tensor | None = None, block_indices: Tensor | None = None,
-    backend: routing.BackendChoice = None, strict: bool = False, deterministic: bool = False, return_lse: bool = False,
+    cu_seqlens: Tensor | None = None, cu_seqlens_k: Tensor | None = None, q_start: Tensor | None = None,
+    block_indices: Tensor | None = None, backend: routing.BackendChoice = None, strict: bool = False,
+    deterministic: bool = False, return_lse: bool = False,
 ) -> Output:  # fmt: skip
     """Compressed, selected and window attention, summed under the gates (Eq. 5).
 
@@ -42,6 +43,8 @@ def nsa_attention(
             at the span's first position, i*d, and the cmp keys are given unrotated. Not with `compressed`.
         scale: of the logits; default Dk**-0.5.
         cu_seqlens: borders of packed sequences, int32 or int64 [N+1]; B is 1. Padded batches: pack them.
+        cu_seqlens_k: borders of their keys and values, where these hold earlier tokens too (chunked prefill): the
+            queries of each sequence are its last tokens. Default `cu_seqlens`, and then T = Tk.
         q_start: integers [B], the position of each entry's first query when k and v hold earlier tokens too
             (chunked prefill); default 0, and then T = Tk.
         block_indices: int32 or int64 [B,T,Hkv,n] instead of the selection; checked.
@@ -118,8 +121,8 @@ def compress(
 @operation("compressed", ("q", "k_cmp", "v_cmp"), judged=True)
 def compressed_attention(
     q: Tensor, k_cmp: Tensor, v_cmp: Tensor, config: NSAConfig = NSAConfig(), *, scale: float | None = None,
-    cu_seqlens: Tensor | None = None, q_start: Tensor | None = None, backend: routing.BackendChoice = None,
-    strict: bool = False, deterministic: bool = False,
+    cu_seqlens: Tensor | None = None, cu_seqlens_k: Tensor | None = None, q_start: Tensor | None = None,
+    backend: routing.BackendChoice = None, strict: bool = False, deterministic: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attention of each query to the compressed tokens it sees: i*d + l - 1 <= t.
 
@@ -129,6 +132,7 @@ def compressed_attention(
         config: the sizes.
         scale: of the logits; default Dk**-0.5.
         cu_seqlens: borders of packed queries, int32 or int64 [N+1]; B is 1.
+        cu_seqlens_k: borders of the tokens that were compressed, where there are more: see `nsa.nsa_attention`.
         q_start: integers [B], the position of each entry's first query (chunked prefill, decode); default 0.
         backend, strict, deterministic: see `nsa.nsa_attention`.
 
@@ -141,13 +145,13 @@ def compressed_attention(
 @operation("select", ("q", "k_cmp"), differentiable=False)
 def select_blocks(
     q: Tensor, k_cmp: Tensor, config: NSAConfig = NSAConfig(), *, scale: float | None = None,
-    cu_seqlens: Tensor | None = None, q_start: Tensor | None = None, lse: Tensor | None = None,
-    backend: routing.BackendChoice = None, strict: bool = False,
+    cu_seqlens: Tensor | None = None, cu_seqlens_k: Tensor | None = None, q_start: Tensor | None = None,
+    lse: Tensor | None = None, backend: routing.BackendChoice = None, strict: bool = False,
 ) -> Tensor:  # fmt: skip
     """The blocks that each query and KV head reads (Eq. 8 to 11): forced ones, then by score, ties to the lower index.
 
     Args:
-        q, k_cmp, config, scale, cu_seqlens, q_start: as in `compressed_attention`.
+        q, k_cmp, config, scale, cu_seqlens, cu_seqlens_k, q_start: as in `compressed_attention`.
         lse: [B,T,Hq] of `compressed_attention` with the same arguments, to save computing it again.
         backend, strict: see `nsa.nsa_attention`.
 
@@ -160,8 +164,9 @@ def select_blocks(
 @operation("selected", ("q", "k", "v"), judged=True)
 def selected_attention(
     q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig = NSAConfig(), *,
-    scale: float | None = None, cu_seqlens: Tensor | None = None, q_start: Tensor | None = None, validate: bool = True,
-    backend: routing.BackendChoice = None, strict: bool = False, deterministic: bool = False, return_lse: bool = False,
+    scale: float | None = None, cu_seqlens: Tensor | None = None, cu_seqlens_k: Tensor | None = None,
+    q_start: Tensor | None = None, validate: bool = True, backend: routing.BackendChoice = None, strict: bool = False,
+    deterministic: bool = False, return_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
     """Attention of each query to the positions <= t of its blocks (Eq. 12).
 
@@ -169,7 +174,7 @@ def selected_attention(
         q, k, v: [B,T,Hq,Dk], [B,Tk,Hkv,Dk], [B,Tk,Hkv,Dv].
         block_indices: int32 or int64 [B,T,Hkv,n], relative to the query's own sequence; -1 anywhere is padding.
         config: the sizes.
-        scale, cu_seqlens, q_start: as in `compressed_attention`.
+        scale, cu_seqlens, cu_seqlens_k, q_start: as in `nsa.nsa_attention`.
         validate: refuse duplicate, future or out-of-range blocks; this waits for the device. False only for
             indices that come from `select_blocks`.
         backend, strict, deterministic, return_lse: see `nsa.nsa_attention`.
@@ -183,15 +188,15 @@ def selected_attention(
 @operation("window", ("q", "k", "v"), judged=True)
 def sliding_window_attention(
     q: Tensor, k: Tensor, v: Tensor, window: int, *, scale: float | None = None, cu_seqlens: Tensor | None = None,
-    q_start: Tensor | None = None, backend: routing.BackendChoice = None, strict: bool = False,
-    deterministic: bool = False, return_lse: bool = False,
+    cu_seqlens_k: Tensor | None = None, q_start: Tensor | None = None, backend: routing.BackendChoice = None,
+    strict: bool = False, deterministic: bool = False, return_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
     """Attention of each query to the positions (t - window, t]: `window` keys, its own included.
 
     Args:
         q, k, v: [B,T,Hq,Dk], [B,Tk,Hkv,Dk], [B,Tk,Hkv,Dv].
         window: at least 1.
-        scale, cu_seqlens, q_start: as in `compressed_attention`.
+        scale, cu_seqlens, cu_seqlens_k, q_start: as in `nsa.nsa_attention`.
         backend, strict, deterministic, return_lse: see `nsa.nsa_attention`.
 
     Returns:

@@ -109,7 +109,8 @@ def raise_noted(device: torch.device) -> None:
     if tokens:
         note.zero_()
         raise ValueError(
-            f"cu_seqlens of an earlier call did not rise from 0 to T={tokens}; it was computed as one sequence"
+            f"cu_seqlens of an earlier call did not rise from 0 to T={tokens}, or its cu_seqlens_k did not go with "
+            "that; it was computed as one sequence"
         )
 
 

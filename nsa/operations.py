@@ -34,6 +34,9 @@ TENSORS = frozenset((Tensor, torch.nn.Parameter))
 SCALARS = frozenset((type(None), bool, int, float, str, NSAConfig))
 """Types of settings that are facts as they are: told at once, as those of tensors."""
 
+BORDERS = ("cu_seqlens", "cu_seqlens_k")
+"""Keywords that say where packed sequences begin."""
+
 FOR_BACKENDS = ("phi", "cu_seqlens", "lse")
 """Keywords that a backend's function takes by themselves, where the operation has them."""
 
@@ -186,7 +189,8 @@ class Operation(library.Operator):
         wanted = torch.is_grad_enabled() and any(y.requires_grad for y in tensors)
         return Request(
             self.routed, q.device, q.dtype, batch, tokens, keys, heads, kv_heads, dk, dv, x.get("config"),
-            x.get("cu_seqlens") is not None, x.get("q_start") is not None, self.differentiable and (wanted or keep),
+            x.get("cu_seqlens") is not None, x.get("q_start") is not None or x.get("cu_seqlens_k") is not None,
+            self.differentiable and (wanted or keep),
             x.get("deterministic", False) or torch.are_deterministic_algorithms_enabled(),
             x.get("return_lse", False) or keep, self.map_of(x),
         )  # fmt: skip
@@ -209,7 +213,8 @@ class Operation(library.Operator):
     @staticmethod
     def placed(plan: Plan, x: Arguments) -> Arguments:
         """The arguments with their borders, if any, int32 on the plan's device."""
-        return {**x, "cu_seqlens": int32_on(x["cu_seqlens"], plan.device)} if plan.request.packed else x
+        borders = {name: x[name] for name in BORDERS if x.get(name) is not None}
+        return {**x, **{name: int32_on(y, plan.device) for name, y in borders.items()}} if borders else x
 
     def compute(self, plan: Plan, x: Arguments, keep: bool) -> list[Tensor]:
         """By the backend that was decided for."""
@@ -240,7 +245,8 @@ class Operation(library.Operator):
         """Those that a backend's function takes."""
         given = [x[name] for name in self._given]
         if self._attends:
-            given.append(How(plan.scale, x["cu_seqlens"], x["q_start"], plan.request.deterministic))
+            where = (x[name] for name in (*BORDERS, "q_start"))
+            given.append(How(plan.scale, *where, plan.request.deterministic))
         return given
 
     # --- as an operator ---

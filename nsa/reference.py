@@ -40,6 +40,7 @@ class Where(TypedDict):
 
     scale: float | None
     cu_seqlens: Tensor | None
+    cu_seqlens_k: Tensor | None
     q_start: Tensor | None
     rows: Rows
 
@@ -99,23 +100,26 @@ def chosen_blocks(t: int, scores: Sequence[float], config: NSAConfig) -> list[in
 
 
 def _queries(
-    q: Tensor, config: NSAConfig | None, rows: Rows, cu_seqlens: Tensor | None, q_start: Tensor | None
-) -> list[Query]:
+    q: Tensor, config: NSAConfig | None, rows: Rows, cu_seqlens: Tensor | None, cu_seqlens_k: Tensor | None,
+    q_start: Tensor | None,
+) -> list[Query]:  # fmt: skip
     """The queries to compute, one batch entry after another."""
     batch, tokens = q.shape[:2]
     wanted = range(tokens) if rows is None else [int(row) for row in rows]
     if cu_seqlens is not None:
         borders = [int(border) for border in cu_seqlens]
-        return [_packed_query(row, borders, config) for row in wanted]
+        of_keys = borders if cu_seqlens_k is None else [int(border) for border in cu_seqlens_k]
+        return [_packed_query(row, borders, of_keys, config) for row in wanted]
     starts = [0] * batch if q_start is None else [int(start) for start in q_start]
     return [Query(b, row, starts[b] + row) for b in range(batch) for row in wanted]
 
 
-def _packed_query(row: int, borders: list[int], config: NSAConfig | None) -> Query:
+def _packed_query(row: int, borders: list[int], of_keys: list[int], config: NSAConfig | None) -> Query:
+    """The queries of a sequence are the last of its tokens."""
     segment = next(s for s in range(len(borders) - 1) if borders[s] <= row < borders[s + 1])
-    lengths = [borders[s + 1] - borders[s] for s in range(segment)]
-    cmp0 = 0 if config is None else sum(compressed_count(length, config) for length in lengths)
-    return Query(0, row, row - borders[segment], borders[segment], cmp0)
+    lengths = [of_keys[s + 1] - of_keys[s] for s in range(segment + 1)]
+    cmp0 = 0 if config is None else sum(compressed_count(length, config) for length in lengths[:-1])
+    return Query(0, row, lengths[-1] - (borders[segment + 1] - row), of_keys[segment], cmp0)
 
 
 # --- attention to explicit sets ---
@@ -229,17 +233,19 @@ def compress(
 
 def compressed_attention(
     q: Tensor, k_cmp: Tensor, v_cmp: Tensor, config: NSAConfig = NSAConfig(), *, scale: float | None = None,
-    cu_seqlens: Tensor | None = None, q_start: Tensor | None = None, rows: Rows = None,
+    cu_seqlens: Tensor | None = None, cu_seqlens_k: Tensor | None = None, q_start: Tensor | None = None,
+    rows: Rows = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attention to the visible compressed tokens: o [B,T,Hq,Dv], lse [B,T,Hq] (not differentiable)."""
-    queries = _queries(q, config, rows, cu_seqlens, q_start)
+    queries = _queries(q, config, rows, cu_seqlens, cu_seqlens_k, q_start)
     sets = [[query.cmp0 + i for i in visible_set(query.t, config)] for query in queries]
     return _attend_sets(q, k_cmp, v_cmp, queries, sets, scale)
 
 
 def block_scores(
     q: Tensor, k_cmp: Tensor, config: NSAConfig = NSAConfig(), *, scale: float | None = None,
-    cu_seqlens: Tensor | None = None, q_start: Tensor | None = None, rows: Rows = None,
+    cu_seqlens: Tensor | None = None, cu_seqlens_k: Tensor | None = None, q_start: Tensor | None = None,
+    rows: Rows = None,
 ) -> list[list[Tensor]]:  # fmt: skip
     """Scores of each query's candidate blocks, summed over its group (Eq. 8 to 10).
 
@@ -247,7 +253,7 @@ def block_scores(
         one list for each batch entry, holding for each query a tensor [Hkv, candidates], at least fp32.
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    queries = _queries(q, config, rows, cu_seqlens, q_start)
+    queries = _queries(q, config, rows, cu_seqlens, cu_seqlens_k, q_start)
     last = max((query.t for query in queries), default=0)
     band = overlaps(last, config, q.new_empty(0, dtype=torch.promote_types(q.dtype, torch.float32)))
     with torch.no_grad():
@@ -268,11 +274,14 @@ def _scores(
 
 def select_blocks(
     q: Tensor, k_cmp: Tensor, config: NSAConfig = NSAConfig(), *, scale: float | None = None,
-    cu_seqlens: Tensor | None = None, q_start: Tensor | None = None, rows: Rows = None,
+    cu_seqlens: Tensor | None = None, cu_seqlens_k: Tensor | None = None, q_start: Tensor | None = None,
+    rows: Rows = None,
 ) -> Tensor:  # fmt: skip
     """Chosen blocks int32 [B,T,Hkv,n_sel], ascending, -1 padded at the end (Eq. 11)."""
-    queries = _queries(q, config, rows, cu_seqlens, q_start)
-    scores = block_scores(q, k_cmp, config, scale=scale, cu_seqlens=cu_seqlens, q_start=q_start, rows=rows)
+    queries = _queries(q, config, rows, cu_seqlens, cu_seqlens_k, q_start)
+    scores = block_scores(
+        q, k_cmp, config, scale=scale, cu_seqlens=cu_seqlens, cu_seqlens_k=cu_seqlens_k, q_start=q_start, rows=rows
+    )
     chosen = [
         _padded(chosen_blocks(query.t, head, config), config.n_sel)
         for query, score in zip(queries, chain.from_iterable(scores), strict=True)
@@ -288,11 +297,12 @@ def _padded(blocks: list[int], slots: int) -> list[int]:
 
 def selected_attention(
     q: Tensor, k: Tensor, v: Tensor, block_indices: Tensor, config: NSAConfig = NSAConfig(), *,
-    scale: float | None = None, cu_seqlens: Tensor | None = None, q_start: Tensor | None = None, rows: Rows = None,
+    scale: float | None = None, cu_seqlens: Tensor | None = None, cu_seqlens_k: Tensor | None = None,
+    q_start: Tensor | None = None, rows: Rows = None,
 ) -> Tensor:  # fmt: skip
     """Attention to the positions <= t of the blocks [B,T,Hkv,n] (Eq. 12): o [B,T,Hq,Dv]."""
     chosen = block_indices if rows is None else block_indices[:, _row_index(rows, q)]
-    return _attend_blocks(q, k, v, chosen, _queries(q, config, rows, cu_seqlens, q_start), config, scale)
+    return _attend_blocks(q, k, v, chosen, _queries(q, config, rows, cu_seqlens, cu_seqlens_k, q_start), config, scale)
 
 
 def _attend_blocks(
@@ -314,10 +324,10 @@ def _row_index(rows: Sequence[int] | Tensor, q: Tensor) -> Tensor:
 
 def sliding_window_attention(
     q: Tensor, k: Tensor, v: Tensor, window: int, *, scale: float | None = None, cu_seqlens: Tensor | None = None,
-    q_start: Tensor | None = None, rows: Rows = None,
+    cu_seqlens_k: Tensor | None = None, q_start: Tensor | None = None, rows: Rows = None,
 ) -> Tensor:  # fmt: skip
     """Attention to the last `window` positions, the query's own included: o [B,T,Hq,Dv]."""
-    queries = _queries(q, None, rows, cu_seqlens, q_start)
+    queries = _queries(q, None, rows, cu_seqlens, cu_seqlens_k, q_start)
     sets = [[query.key0 + p for p in window_set(query.t, window)] for query in queries]
     return _attend_sets(q, k, v, queries, sets, scale)[0]
 
@@ -331,23 +341,30 @@ def gated_combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) ->
 def nsa_attention(
     q: Tensor, k: Branches, v: Branches, gates: Tensor, config: NSAConfig = NSAConfig(), *,
     compressed: tuple[Tensor, Tensor] | None = None, compressed_rope: float | None = None, scale: float | None = None,
-    cu_seqlens: Tensor | None = None, q_start: Tensor | None = None, block_indices: Tensor | None = None,
-    rows: Rows = None,
+    cu_seqlens: Tensor | None = None, cu_seqlens_k: Tensor | None = None, q_start: Tensor | None = None,
+    block_indices: Tensor | None = None, rows: Rows = None,
 ) -> Tensor:  # fmt: skip
     """The whole of Native Sparse Attention: o [B,T,Hq,Dv]; arguments as in `nsa.nsa_attention`."""
     k_cmp, k_sel, k_win = (k, k, k) if isinstance(k, Tensor) else k
     v_cmp, v_sel, v_win = (v, v, v) if isinstance(v, Tensor) else v
     if compressed is None:
-        kc, vc = (compress(x, config, cu_seqlens=cu_seqlens) for x in (k_cmp, v_cmp))
+        of_keys = cu_seqlens if cu_seqlens_k is None else cu_seqlens_k
+        kc, vc = (compress(x, config, cu_seqlens=of_keys) for x in (k_cmp, v_cmp))
         if compressed_rope is not None:
-            kc = rotate(kc, _first_positions(k_cmp.shape[1], config, cu_seqlens), compressed_rope)
+            kc = rotate(kc, _first_positions(k_cmp.shape[1], config, of_keys), compressed_rope)
         compressed = kc, vc
-    where: Where = {"scale": scale, "cu_seqlens": cu_seqlens, "q_start": q_start, "rows": rows}
+    where: Where = {
+        "scale": scale,
+        "cu_seqlens": cu_seqlens,
+        "cu_seqlens_k": cu_seqlens_k,
+        "q_start": q_start,
+        "rows": rows,
+    }
     if block_indices is None:
         chosen = select_blocks(q, compressed[0], config, **where)
     else:
         chosen = block_indices if rows is None else block_indices[:, _row_index(rows, q)]
-    queries = _queries(q, config, rows, cu_seqlens, q_start)
+    queries = _queries(q, config, rows, cu_seqlens, cu_seqlens_k, q_start)
     o_cmp, _ = compressed_attention(q, *compressed, config, **where)
     o_sel = _attend_blocks(q, k_sel, v_sel, chosen, queries, config, scale)
     o_win = sliding_window_attention(q, k_win, v_win, config.w, **where)
@@ -393,7 +410,7 @@ def cached_attention(
     count = max(1, compressed_count(cache.longest, config))
     read = cache.compressed.first(count), cache.selected.first(cache.longest), cache.window.stored
     compressed, selected, window = ((k.to(q.dtype), v.to(q.dtype)) for k, v in read)
-    where: Where = {"scale": scale, "cu_seqlens": None, "q_start": t, "rows": None}
+    where: Where = {"scale": scale, "cu_seqlens": None, "cu_seqlens_k": None, "q_start": t, "rows": None}
     chosen = select_blocks(q, compressed[0], config, **where) if block_indices is None else block_indices
     o_cmp, _ = compressed_attention(q, *compressed, config, **where)
     o_sel = selected_attention(q, *selected, chosen, config, **where)

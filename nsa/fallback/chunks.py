@@ -50,18 +50,18 @@ def sequences(q: Tensor, config: NSAConfig | None, how: How) -> list[Chunk]:
     """
     batch, tokens = q.shape[:2]
     if how.cu_seqlens is not None:
-        return _packed(numbers(how.cu_seqlens), config)
+        return _packed(*(numbers(x) for x in (how.cu_seqlens, how.cu_seqlens_k) if x is not None), config=config)
     starts = [0] if how.q_start is None else numbers(how.q_start)
     if len(set(starts)) <= 1:
         return [Chunk(slice(0, batch), slice(0, tokens), *starts[:1])]
     return [Chunk(slice(b, b + 1), slice(0, tokens), start) for b, start in enumerate(starts)]
 
 
-def _packed(borders: list[int], config: NSAConfig | None) -> list[Chunk]:
+def _packed(borders: list[int], of_keys: list[int] | None = None, *, config: NSAConfig | None) -> list[Chunk]:
     found, cmp0 = [], 0
-    for first, end in pairwise(borders):
-        found.append(Chunk(slice(0, 1), slice(first, end), 0, first, cmp0))
-        cmp0 += 0 if config is None else num_compressed(end - first, config)
+    for (first, end), (key0, key_end) in zip(pairwise(borders), pairwise(of_keys or borders), strict=True):
+        found.append(Chunk(slice(0, 1), slice(first, end), key_end - key0 - (end - first), key0, cmp0))
+        cmp0 += 0 if config is None else num_compressed(key_end - key0, config)
     return found
 
 

@@ -20,7 +20,7 @@ from nsa.kernels.compression import mean
 from nsa.kernels.ranges import fused
 from nsa.kernels.ranges.backward import ranges_backward
 from nsa.kernels.ranges.forward import ranges_forward
-from nsa.kernels.ranges.key_ranges import Packing, of_compressed, of_window, pack
+from nsa.kernels.ranges.key_ranges import Packing, borders_of, of_compressed, of_window, pack
 from nsa.kernels.recorded import Differentiable, Tensors, beside, in_turn, repeated
 from nsa.kernels.selected import fused as fused_selected
 from nsa.kernels.selected.backward import selected_backward
@@ -57,7 +57,7 @@ def attention(call: Call, lse: bool = False, keep: bool = False) -> list[Tensor]
     """
     shared, k, v = _operands(call)
     others = (None,) * 4 if shared else (k[1], v[1], k[2], v[2])  # one gradient where all share theirs
-    tensors = call.q, k[0], v[0], *others, call.gates, call.block_indices, call.cu_seqlens, call.q_start
+    tensors = call.q, k[0], v[0], *others, call.gates, call.block_indices, *call.where
     settings = *_settings(call, shared), keep or lse or call.request.needs_grad
     if not keep:
         return list((_WITH_LSE if lse else _ATTENTION)(tensors, settings))  # type: ignore[arg-type]
@@ -72,13 +72,13 @@ def gradient(do: Tensor, results: list[Tensor], call: Call) -> list[Tensor]:
     """
     shared, k, v = _operands(call)
     _, lse_cmp, lse_sel, lse_win, *branches = results[:7]
-    borders = _packed(call.cu_seqlens, call.q, call.config)
-    means = call.compressed or mean.forward(k[0], v[0], call.config, borders, rope=call.compressed_rope)
+    _, keys = _packed(*call.where[:2], call.q, k[1], call.config)
+    means = call.compressed or mean.forward(k[0], v[0], call.config, keys, rope=call.compressed_rope)
     kept = (
-        call.q, k[1], v[1], k[2], v[2], call.gates, call.cu_seqlens, call.q_start, *means,
+        call.q, k[1], v[1], k[2], v[2], call.gates, *call.where, *means,
         results[7] if call.block_indices is None else call.block_indices, *branches, lse_cmp, lse_sel, lse_win,
     )  # fmt: skip
-    kind = *(layout(x) for x in (do, *kept[8:])), sharing((do, *kept))
+    kind = *(layout(x) for x in (do, *kept[9:])), sharing((do, *kept))
     found = repeated("attention_backward", _backward, (do, *kept), (*_settings(call, shared), True), kind)
     dq, dk_cmp, dv_cmp, dk_sel, dv_sel, dk_win, dv_win, dgates = found[:8]
     given = [dk_cmp, dv_cmp] if call.compressed is not None else []
@@ -110,24 +110,25 @@ def _of_given(branches: Triple, gradients: tuple[Tensor | None, ...]) -> list[Te
 def _forward(
     q: Tensor, k_cmp: Tensor, v_cmp: Tensor, k_sel: Tensor | None, v_sel: Tensor | None, k_win: Tensor | None,
     v_win: Tensor | None, gates: Tensor, block_indices: Tensor | None, cu_seqlens: Tensor | None,
-    q_start: Tensor | None, config: NSAConfig, scale: float, compress: bool, rope: float | None, shared: bool,
-    deterministic: bool, keep: bool,
+    cu_seqlens_k: Tensor | None, q_start: Tensor | None, config: NSAConfig, scale: float, compress: bool,
+    rope: float | None, shared: bool, deterministic: bool, keep: bool,
 ) -> Tensors:  # fmt: skip
     """o; if it is to be kept for the gradient also k_cmp, v_cmp, the blocks, and the branches' o and lse."""
-    where = _packed(cu_seqlens, q, config), q_start
     if shared:
         k_sel, v_sel, k_win, v_win = k_cmp, v_cmp, k_cmp, v_cmp
+    packing, keys = _packed(cu_seqlens, cu_seqlens_k, q, k_sel, config)
+    where = packing, q_start
     gates = gates.contiguous()
 
     def window() -> Pair:
         return ranges_forward(q, k_win, v_win, of_window(q, k_win, config.w, *where), scale)
 
     def others() -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        k, v = mean.forward(k_cmp, v_cmp, config, where[0], rope=rope) if compress else (k_cmp, v_cmp)
+        k, v = mean.forward(k_cmp, v_cmp, config, keys, rope=rope) if compress else (k_cmp, v_cmp)
         o, lse = ranges_forward(q, k, v, of_compressed(q, k, config, *where), scale)
         if block_indices is not None:
             return k, v, o, lse, block_indices
-        return k, v, o, lse, select_blocks(q, k, config, scale, where[0], lse, q_start)
+        return k, v, o, lse, select_blocks(q, k, config, scale, packing, lse, q_start)
 
     # The window first: while it runs, the host prepares the launches of the others; and it needs nothing of them, so it
     # takes what they leave of the card.
@@ -139,24 +140,33 @@ def _forward(
     return (o, k_cmp, v_cmp, block_indices, o_cmp, o_sel, o_win, lse_cmp, lse_sel, lse_win) if keep else (o,)
 
 
-def _packed(cu_seqlens: Tensor | None, q: Tensor, config: NSAConfig) -> Packing | None:
-    """What all branches need of packed sequences."""
-    return None if cu_seqlens is None else pack(cu_seqlens, q.shape[1], config.w, config)
+def _packed(
+    cu_seqlens: Tensor | None, cu_seqlens_k: Tensor | None, q: Tensor, k: Tensor, config: NSAConfig
+) -> tuple[Packing | None, Packing | None]:
+    """What all branches need of packed sequences, and what the means of their keys do."""
+    borders = borders_of(cu_seqlens, cu_seqlens_k)
+    if borders is None:
+        return None, None
+    packing = pack(borders, q.shape[1], k.shape[1], config.w, config)
+    return packing, packing if cu_seqlens_k is None else pack(cu_seqlens_k, k.shape[1], config=config)
 
 
 def _kept(tensors: Tensors, results: Tensors) -> Tensors:
-    q, k, v, *others, gates, _, cu_seqlens, q_start = tensors
-    return q, *((k, v, k, v) if others[0] is None else others), gates, cu_seqlens, q_start, *results[1:]
+    q, k, v, *others = tensors[:7]
+    gates, _, *where = tensors[7:]
+    return q, *((k, v, k, v) if others[0] is None else others), gates, *where, *results[1:]
 
 
 def _backward(
     do: Tensor, q: Tensor, k_sel: Tensor, v_sel: Tensor, k_win: Tensor, v_win: Tensor, gates: Tensor,
-    cu_seqlens: Tensor | None, q_start: Tensor | None, k_cmp: Tensor, v_cmp: Tensor, block_indices: Tensor,
-    o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, lse_cmp: Tensor, lse_sel: Tensor, lse_win: Tensor,
-    config: NSAConfig, scale: float, compress: bool, rope: float | None, shared: bool, deterministic: bool, keep: bool,
+    cu_seqlens: Tensor | None, cu_seqlens_k: Tensor | None, q_start: Tensor | None, k_cmp: Tensor, v_cmp: Tensor,
+    block_indices: Tensor, o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, lse_cmp: Tensor, lse_sel: Tensor,
+    lse_win: Tensor, config: NSAConfig, scale: float, compress: bool, rope: float | None, shared: bool,
+    deterministic: bool, keep: bool,
 ) -> Tensors:  # fmt: skip
     """Gradients of q, of k and v (cmp, sel, win; `shared`: the sum of all and None), of the gates, and of no other."""
-    where, do, gates = (_packed(cu_seqlens, q, config), q_start), do.contiguous(), gates.contiguous()
+    packing, keys = _packed(cu_seqlens, cu_seqlens_k, q, k_sel, config)
+    where, do, gates = (packing, q_start), do.contiguous(), gates.contiguous()
     fuse = fused.chosen(q, v_win, deterministic)
     kv_heads = k_win.shape[2] if fuse else None
     stats, dgates = combine.stats(do, (o_cmp, o_sel, o_win), (lse_cmp, lse_sel, lse_win), gates, kv_heads)
@@ -182,9 +192,9 @@ def _backward(
         dq, *d_sel = of_selected(dq=dq)
     if compress:
         others = (d_sel, d_win) if shared else None
-        d_cmp = mean.backward(*d_cmp, k_sel.shape[1], config, where[0], others, rope=rope)
+        d_cmp = mean.backward(*d_cmp, k_sel.shape[1], config, keys, others, rope=rope)
     d_others = (None,) * 4 if shared else (*d_sel, *d_win)
-    return dq, *d_cmp, *d_others, dgates, None, None, None
+    return dq, *d_cmp, *d_others, dgates, *(None,) * 4
 
 
 def _of_ranges(

@@ -21,6 +21,7 @@ from nsa.kernels.compression.mlp import mlp_of_spans
 from nsa.kernels.compression.weighted import span_sums
 from nsa.kernels.decode.step import cached_attention, decode_step
 from nsa.kernels.ranges.attention import compressed_attention, window_attention
+from nsa.kernels.ranges.key_ranges import borders_of
 from nsa.kernels.recorded import Differentiable, Tensors, repeated
 from nsa.kernels.selected.attention import selected_attention
 from nsa.kernels.selection.select import select_blocks
@@ -119,10 +120,13 @@ def compress(x: Tensor, config: NSAConfig, phi: Phi | None, cu_seqlens: Tensor |
 
 
 def select(q: Tensor, k_cmp: Tensor, config: NSAConfig, lse: Tensor | None, how: How) -> Tensor:
-    def chosen(q: Tensor, k_cmp: Tensor, cu_seqlens: Tensor, lse: Tensor, q_start: Tensor) -> tuple[Tensor]:
-        return (select_blocks(q, k_cmp, config, how.scale, cu_seqlens, lse, q_start),)
+    def chosen(
+        q: Tensor, k_cmp: Tensor, lse: Tensor | None, cu_seqlens: Tensor | None, cu_seqlens_k: Tensor | None,
+        q_start: Tensor | None,
+    ) -> tuple[Tensor]:  # fmt: skip
+        return (select_blocks(q, k_cmp, config, how.scale, borders_of(cu_seqlens, cu_seqlens_k), lse, q_start),)
 
-    return repeated("select", chosen, (q, k_cmp, how.cu_seqlens, lse, how.q_start), ())[0]  # type: ignore[return-value]
+    return repeated("select", chosen, (q, k_cmp, lse, *how.where), ())[0]  # type: ignore[return-value]
 
 
 def combine(o_cmp: Tensor, o_sel: Tensor, o_win: Tensor, gates: Tensor) -> Tensor:
@@ -134,11 +138,11 @@ def _attending(function: Differentiable) -> tuple[Callable[..., Tensors], Callab
 
     def attended(*inputs: Any) -> Tensors:
         *tensors, sizes, how = inputs
-        return function((*tensors, how.cu_seqlens, how.q_start), (sizes, how.scale, how.deterministic))
+        return function((*tensors, *how.where), (sizes, how.scale, how.deterministic))
 
     def gradient(do: Tensor, o: Tensor, lse: Tensor, *inputs: Any) -> Tensors:
         *tensors, sizes, how = inputs
-        kept = *tensors, how.cu_seqlens, how.q_start, o, lse
+        kept = *tensors, *how.where, o, lse
         kind = *map(layout, (do, o, lse)), sharing((do, *kept))  # the plan's key tells the layouts of all but these
         return repeated("gradient", function.backward, (do, *kept), (sizes, how.scale, how.deterministic), kind)[:3]
 

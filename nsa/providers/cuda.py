@@ -37,6 +37,8 @@ def supports(request: Request) -> str | None:
         return "the CUDA selection has no backward"
     if request.dtype not in DTYPES:
         return f"the CUDA selection needs fp32, fp16 or bf16, not {request.dtype}"
+    if request.packed and request.offset:
+        return "the CUDA selection takes the same borders for queries and keys; cu_seqlens_k says otherwise"
     if max(request.dk, request.dv) > MOST_DIM:
         return f"the CUDA selection needs head dimensions up to {MOST_DIM}, not {request.dk} and {request.dv}"
     return None

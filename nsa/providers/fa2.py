@@ -38,7 +38,7 @@ def supports(request: Request) -> str | None:
     if request.dk % 8 or request.dk > 256:
         return f"FlashAttention-2 needs a head dimension that is a multiple of 8 up to 256, not {request.dk}"
     if request.offset:
-        return "FlashAttention-2 aligns queries with the last keys; q_start says otherwise"
+        return "FlashAttention-2 is called with as many queries as keys; q_start or cu_seqlens_k says otherwise"
     if request.deterministic and not flash.deterministic:
         return f"{flash.name} has no deterministic backward"
     return _entry_point(request, flash)

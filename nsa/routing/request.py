@@ -17,7 +17,8 @@ class Request:
     """One call of one operation (a name of `nsa.routing.registry.OPERATIONS`).
 
     `tokens` are query tokens, `keys` the length of the key axis, `dk` and `dv` the head dimensions (0 where the
-    operation has none). `packed`: cu_seqlens was given; `offset`: q_start was given.
+    operation has none). `packed`: cu_seqlens was given; `offset`: there are keys before the first query, as q_start or
+    cu_seqlens_k says.
     `lse`: the log-sum-exps are wanted too. `phi`: what makes compressed tokens here, `mean`, `weighted` or `mlp`; empty
     where they are given, or there are none.
     """
@@ -56,14 +57,20 @@ class How(NamedTuple):
 
     Attributes:
         scale: of the logits.
-        cu_seqlens, q_start: as in `nsa.ops`; the borders are int32 beside q.
+        cu_seqlens, cu_seqlens_k, q_start: as in `nsa.ops`; the borders are int32 beside q.
         deterministic: gradients are to be bitwise repeatable.
     """
 
     scale: float
-    cu_seqlens: Tensor | None
-    q_start: Tensor | None
-    deterministic: bool
+    cu_seqlens: Tensor | None = None
+    cu_seqlens_k: Tensor | None = None
+    q_start: Tensor | None = None
+    deterministic: bool = False
+
+    @property
+    def where(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Borders and positions, as kernels take them."""
+        return self.cu_seqlens, self.cu_seqlens_k, self.q_start
 
 
 @dataclass(frozen=True)

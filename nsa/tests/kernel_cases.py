@@ -28,6 +28,9 @@ SMALL = NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20)
 CASES = {
     "batch": Problem(SMALL, tokens=45, batch=2, kv_heads=2, group_size=2, dk=32, dv=16),
     "packed": Problem(SMALL, lengths=(0, 13, 1, 0, 30), kv_heads=2, group_size=6, dk=16, dv=16),
+    "packed-after": Problem(
+        SMALL, lengths=(3, 0, 18, 1), before=(44, 9, 0, 61), kv_heads=2, group_size=2, dk=16, dv=16
+    ),
     "one-head": Problem(SMALL, tokens=70, dk=16, dv=32),
     "wide-group": Problem(SMALL, tokens=21, group_size=16, dk=48, dv=40),
     "group-of-12": Problem(SMALL, tokens=19, group_size=12, dk=16, dv=16),

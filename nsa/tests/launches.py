@@ -34,6 +34,7 @@ from triton.runtime.driver import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from nsa import NSAConfig, host, library, nsa_attention, nsa_decode, ops, routing
+from nsa.attention import GIVEN
 from nsa.cache import NSACache
 from nsa.kernels import attention, recorded
 from nsa.kernels.common import hopper, streams
@@ -411,7 +412,7 @@ def _leaves(x: Any) -> Any:
 
 
 def _given(x: Tensors) -> Tensors:
-    return {name: y for name, y in x.items() if name in ("cu_seqlens", "q_start", "block_indices", "compressed")}
+    return {name: y for name, y in x.items() if name in GIVEN[4:]}
 
 
 def _without_gradient(x: Tensors) -> Any:
@@ -430,6 +431,12 @@ def _borders(seed: int) -> Tensors:
 def _chunk(seed: int) -> Tensors:
     late = {name: x[:, : T // 2].contiguous() for name, x in _operands(seed).items() if name not in "kv"}
     return {**_operands(seed), **late, "q_start": torch.tensor([T // 2 - seed])}
+
+
+def _after(seed: int) -> Tensors:
+    """Packed queries that stand after earlier keys."""
+    of_keys = {f"{name}_k": x for name, x in _borders(seed).items()}
+    return {**_chunk(seed), "q_start": None, "cu_seqlens": torch.tensor([0, 20 - seed, T // 2]), **of_keys}
 
 
 def _means_and_blocks(seed: int) -> Tensors:
@@ -519,6 +526,7 @@ def cases() -> dict[str, Callable[[], Case]]:
         "deterministic": lambda: (_operands, partial(_called, deterministic=True, compressed_rope=1e4)),
         "packed": lambda: (_packed, _called),
         "chunk": lambda: (_chunk, _called),
+        "packed chunks": lambda: (_after, _called),
         "means": lambda: (_means_and_blocks, _called),
         "many": lambda: (_operands, _many),
         "group": lambda: (_shared_by_8, _beside),

@@ -32,10 +32,14 @@ def edge_lengths(config: NSAConfig) -> list[int]:
 
 @st.composite
 def problems(draw: st.DrawFn) -> Problem:
-    """Any configuration with an edge length, or packed edge lengths with empty and one-token sequences among them."""
+    """Any configuration with an edge length, or packed edge lengths with empty and one-token sequences among them, and
+    maybe keys before their queries.
+    """
     config = draw(st.sampled_from(CONFIGS))
     length = st.sampled_from(edge_lengths(config))
     packed = draw(st.booleans())
+    lengths = tuple(draw(st.lists(length, min_size=1, max_size=4))) if packed else None
+    before = tuple(draw(st.sampled_from((0, 1, 30))) for _ in lengths) if lengths and draw(st.booleans()) else None
     return Problem(
         config,
         tokens=0 if packed else draw(length),
@@ -44,6 +48,7 @@ def problems(draw: st.DrawFn) -> Problem:
         group_size=draw(st.sampled_from((1, 2, 4, 6, 16))),
         dk=draw(st.sampled_from((4, 8))),
         dv=draw(st.sampled_from((3, 8))),
-        lengths=tuple(draw(st.lists(length, min_size=1, max_size=4))) if packed else None,
+        lengths=lengths,
+        before=before,
         seed=draw(st.integers(0, 9)),
     )

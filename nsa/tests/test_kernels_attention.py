@@ -22,7 +22,7 @@ def _call(problem: Problem, function, **fixed):  # type: ignore[no-untyped-def]
 
     def call(q, k_cmp_in, k_sel, k_win, v_cmp_in, v_sel, v_win, gates):  # type: ignore[no-untyped-def]
         keys, values = (k_cmp_in, k_sel, k_win), (v_cmp_in, v_sel, v_win)
-        return function(q, keys, values, gates, problem.config, cu_seqlens=problem.cu_seqlens, **fixed)
+        return function(q, keys, values, gates, problem.config, **problem.where, **fixed)
 
     return call
 

@@ -12,6 +12,7 @@ from nsa import reference
 from nsa.config import NSAConfig
 from nsa.kernels.ranges.attention import compressed_attention, of_compressed
 from nsa.kernels.ranges.forward import ranges_forward
+from nsa.kernels.ranges.key_ranges import borders_of
 from nsa.tests.kernel_cases import CASES, CHUNKS, DEVICE, SMALL, chunk, judge, problems
 from nsa.tests.testing import Problem, assert_close
 
@@ -28,27 +29,27 @@ GEOMETRIES = {
 def _tensors(problem: Problem) -> dict[str, Tensor]:
     found = problem.tensors()
     k, v = (
-        reference.compress(found[name], problem.config, cu_seqlens=problem.cu_seqlens)
+        reference.compress(found[name], problem.config, cu_seqlens=problem.cu_seqlens_of_keys)
         for name in ("k_cmp_in", "v_cmp_in")
     )
     return {"q": found["q"], "k_cmp": k, "v_cmp": v}
 
 
 def _judge(problem: Problem) -> None:
-    cu_seqlens, config, scale = problem.cu_seqlens, problem.config, problem.dk**-0.5
-    tensors = _tensors(problem)
-    where = of_compressed(tensors["q"], tensors["k_cmp"], config, cu_seqlens)
+    config, scale = problem.config, problem.dk**-0.5
+    tensors, given = _tensors(problem), (problem.cu_seqlens, problem.where.get("cu_seqlens_k"))
+    where = of_compressed(tensors["q"], tensors["k_cmp"], config, borders_of(*given))
     judge(
         problem,
         tensors,
-        lambda q, k_cmp, v_cmp: compressed_attention((q, k_cmp, v_cmp, cu_seqlens, None), (config, scale, False))[0],
-        lambda q, k_cmp, v_cmp: reference.compressed_attention(
-            q, k_cmp, v_cmp, config, scale=scale, cu_seqlens=cu_seqlens
-        )[0],
+        lambda q, k_cmp, v_cmp: compressed_attention((q, k_cmp, v_cmp, *given, None), (config, scale, False))[0],
+        lambda q, k_cmp, v_cmp: reference.compressed_attention(q, k_cmp, v_cmp, config, scale=scale, **problem.where)[
+            0
+        ],
     )
     lse = ranges_forward(*tensors.values(), where, scale)[1]
     wide = (x.double() for x in tensors.values())
-    expected = reference.compressed_attention(*wide, config, scale=scale, cu_seqlens=cu_seqlens)[1]
+    expected = reference.compressed_attention(*wide, config, scale=scale, **problem.where)[1]
     assert_close(lse, expected, problem.dtype, "lse")
 
 
@@ -73,7 +74,7 @@ def test_chunks_of_a_prefill(name: str, room: int) -> None:
     judge(
         CASES["batch"],
         {"q": found["q"], "k_cmp": k_cmp, "v_cmp": v_cmp},
-        lambda q, k_cmp, v_cmp: compressed_attention((q, k_cmp, v_cmp, None, q_start), (SMALL, 0.2, False))[0],
+        lambda q, k_cmp, v_cmp: compressed_attention((q, k_cmp, v_cmp, None, None, q_start), (SMALL, 0.2, False))[0],
         lambda q, k_cmp, v_cmp: reference.compressed_attention(q, k_cmp, v_cmp, SMALL, **where)[0],
     )
     lse = ranges_forward(found["q"], k_cmp, v_cmp, ranges, 0.2)[1]

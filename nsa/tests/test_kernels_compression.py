@@ -28,9 +28,9 @@ def _joined(branches: Iterable[Tensor]) -> Tensor:
 class _Means(torch.autograd.Function):
     @staticmethod
     def forward(ctx, k, v, problem, rope):  # type: ignore[no-untyped-def]
-        ctx.asked = k.shape[1], problem.config, problem.cu_seqlens
+        ctx.asked = k.shape[1], problem.config, problem.cu_seqlens_of_keys
         ctx.rope = rope
-        return mean.forward(k, v, problem.config, problem.cu_seqlens, rope=rope)
+        return mean.forward(k, v, problem.config, ctx.asked[2], rope=rope)
 
     @staticmethod
     def backward(ctx, *grads):  # type: ignore[no-untyped-def]
@@ -39,9 +39,9 @@ class _Means(torch.autograd.Function):
 
 def _oracle(problem: Problem, rope: float | None) -> Callable[..., Tensor]:
     def call(k: Tensor, v: Tensor) -> Tensor:
-        k_cmp, v_cmp = (reference.compress(x, problem.config, cu_seqlens=problem.cu_seqlens) for x in (k, v))
+        k_cmp, v_cmp = (reference.compress(x, problem.config, cu_seqlens=problem.cu_seqlens_of_keys) for x in (k, v))
         if rope is not None:
-            counts = [reference.compressed_count(n, problem.config) for n in problem.lengths or (problem.tokens,)]
+            counts = [reference.compressed_count(n, problem.config) for n in problem.key_lengths]
             at = torch.tensor([[i * problem.config.d for count in counts for i in range(count)]])
             k_cmp = reference.rotate(k_cmp, at, rope)
         return _joined((k_cmp, v_cmp))

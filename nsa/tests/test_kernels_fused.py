@@ -36,6 +36,7 @@ CASES = {
     "wide": Problem(SMALL, tokens=50, kv_heads=2, group_size=4, dk=128, dv=128),
     "wider-keys": Problem(SMALL, tokens=41, batch=2, group_size=4, dk=192, dv=128),
     "packed": Problem(SMALL, lengths=(0, 13, 1, 0, 39), kv_heads=2, group_size=2, dk=64, dv=64),
+    "packed-after": Problem(SMALL, lengths=(3, 0, 18), before=(44, 9, 0), kv_heads=2, group_size=4, dk=64, dv=64),
     "packed-wide": Problem(SMALL, lengths=(21, 1, 40), group_size=4, dk=192, dv=64),
     "one-token": Problem(SMALL, tokens=1, group_size=4, dk=64, dv=64),
 }
@@ -132,17 +133,18 @@ def _window(problem: Problem, window: int) -> None:
     judge(
         problem,
         {"q": found["q"], "k": found["k_win"], "v": found["v_win"]},
-        lambda q, k, v: ops.sliding_window_attention(q, k, v, window, cu_seqlens=problem.cu_seqlens, **BACKEND),
-        lambda q, k, v: reference.sliding_window_attention(q, k, v, window, cu_seqlens=problem.cu_seqlens),
+        lambda q, k, v: ops.sliding_window_attention(q, k, v, window, **problem.where, **BACKEND),
+        lambda q, k, v: reference.sliding_window_attention(q, k, v, window, **problem.where),
     )
 
 
 def _compressed(problem: Problem) -> None:
     found = problem.tensors()
     k, v = (
-        reference.compress(found[x], problem.config, cu_seqlens=problem.cu_seqlens) for x in ("k_cmp_in", "v_cmp_in")
+        reference.compress(found[x], problem.config, cu_seqlens=problem.cu_seqlens_of_keys)
+        for x in ("k_cmp_in", "v_cmp_in")
     )
-    where = {"cu_seqlens": problem.cu_seqlens}
+    where = problem.where
     judge(
         problem,
         {"q": found["q"], "k": k, "v": v},
@@ -153,7 +155,7 @@ def _compressed(problem: Problem) -> None:
 
 def _selected(problem: Problem) -> None:
     found = problem.tensors()
-    where, indices = {"cu_seqlens": problem.cu_seqlens}, problem.oracle_blocks(found)
+    where, indices = problem.where, problem.oracle_blocks(found)
     judge(
         problem,
         {"q": found["q"], "k": found["k_sel"], "v": found["v_sel"]},

@@ -324,7 +324,7 @@ def test_autograd_function_and_strided_inputs() -> None:
     want, do, grads = oracle([x.to(MAIN).double() for x in qkv], indices, SMALL, None, None)
     q, k, v, idx, do = low(*qkv, indices, do)
     inputs = [x.transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for x in (q, k, v)]
-    o, _ = selected_attention((*inputs, idx, None, None), (SMALL, 0.25, False))
+    o, _ = selected_attention((*inputs, idx, None, None, None), (SMALL, 0.25, False))
     close(o, want)
     for one, expected in zip(gradients(o, inputs, do), grads, strict=True):
         close(one, expected)

@@ -12,6 +12,7 @@ from nsa import blocks, reference
 from nsa.config import NSAConfig
 from nsa.kernels.ranges.attention import of_compressed
 from nsa.kernels.ranges.forward import ranges_forward
+from nsa.kernels.ranges.key_ranges import borders_of
 from nsa.kernels.selection import select, shares
 from nsa.kernels.selection.select import select_blocks
 from nsa.tests.kernel_cases import CASES, CHUNKS, DEVICE, SMALL, by_descriptor, chunk, problems
@@ -32,15 +33,15 @@ GEOMETRIES = {
 
 def _inputs(problem: Problem) -> tuple[Tensor, Tensor]:
     found = problem.tensors()
-    return found["q"], reference.compress(found["k_cmp_in"], problem.config, cu_seqlens=problem.cu_seqlens)
+    return found["q"], reference.compress(found["k_cmp_in"], problem.config, cu_seqlens=problem.cu_seqlens_of_keys)
 
 
 def _judge(problem: Problem) -> None:
     q, k_cmp = _inputs(problem)
-    where = {"scale": problem.dk**-0.5, "cu_seqlens": problem.cu_seqlens}
-    chosen = select_blocks(q, k_cmp, problem.config, **where)
-    scores = reference.block_scores(q.double(), k_cmp.double(), problem.config, **where)
-    at = blocks.token_positions(*q.shape[:2], cu_seqlens=problem.cu_seqlens)
+    scale, borders = problem.dk**-0.5, borders_of(problem.cu_seqlens, problem.where.get("cu_seqlens_k"))
+    chosen = select_blocks(q, k_cmp, problem.config, scale, borders)
+    scores = reference.block_scores(q.double(), k_cmp.double(), problem.config, scale=scale, **problem.where)
+    at = blocks.token_positions(*q.shape[:2], **problem.where)
     assert_selection(chosen, scores, at, problem.config, regret=1e-5)
 
 

@@ -37,12 +37,12 @@ def _tensors(problem: Problem) -> dict[str, Tensor]:
 
 
 def _judge(problem: Problem, window: int, scale: float) -> None:
-    cu_seqlens = problem.cu_seqlens
+    where = problem.cu_seqlens, problem.where.get("cu_seqlens_k"), None
     judge(
         problem,
         _tensors(problem),
-        lambda q, k, v: window_attention((q, k, v, cu_seqlens, None), (window, scale, False))[0],
-        lambda q, k, v: reference.sliding_window_attention(q, k, v, window, scale=scale, cu_seqlens=cu_seqlens),
+        lambda q, k, v: window_attention((q, k, v, *where), (window, scale, False))[0],
+        lambda q, k, v: reference.sliding_window_attention(q, k, v, window, scale=scale, **problem.where),
     )
 
 
@@ -93,7 +93,7 @@ def test_chunks_of_a_prefill(name: str, window: int) -> None:
     judge(
         CASES["batch"],
         {"q": found["q"], "k": found["k_win"], "v": found["v_win"]},
-        lambda q, k, v: window_attention((q, k, v, None, q_start), (window, 0.2, False))[0],
+        lambda q, k, v: window_attention((q, k, v, None, None, q_start), (window, 0.2, False))[0],
         lambda q, k, v: reference.sliding_window_attention(q, k, v, window, scale=0.2, q_start=q_start),
     )
 

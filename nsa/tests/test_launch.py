@@ -55,7 +55,7 @@ def rows(sliced, heads, tokens):
 def attend(tokens, q_sliced, k_sliced, packed):
     q, k, v = rows(q_sliced, 16, tokens), rows(k_sliced, 1, tokens), rows(False, 1, tokens)
     borders = torch.empty(3, device="meta", dtype=torch.int32) if packed else None
-    ranges = key_ranges.pack(borders, tokens, 64).window if packed else key_ranges.of_window(q, k, 64, None)
+    ranges = key_ranges.pack(borders, tokens, window=64).window if packed else key_ranges.of_window(q, k, 64, None)
     o, lse = forward.ranges_forward(q, k, v, ranges, 0.125)
     backward.ranges_backward(o, q, k, v, torch.empty(1, tokens, 16, 4, device="meta"), ranges, 0.125)
 

@@ -168,14 +168,19 @@ def test_export(strict: bool) -> None:
 
 
 @needs_graphs
-def test_export_of_packed_sequences() -> None:
+@pytest.mark.parametrize("late", [0, 6], ids=["packed", "after-earlier-keys"])
+def test_export_of_packed_sequences(late: int) -> None:
     class Packed(torch.nn.Module):
-        def forward(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor, borders: Tensor) -> Tensor:
-            return nsa_attention(q, k, v, gates, SMALL, cu_seqlens=borders) * 2  # type: ignore[operator]
+        def forward(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor, borders: Tensor, of_keys: Tensor) -> Tensor:
+            where = {"cu_seqlens": borders, "cu_seqlens_k": of_keys if late else None}
+            return nsa_attention(q[:, late:], k, v, gates[:, late:], SMALL, **where) * 2  # type: ignore[operator]
 
-    tensors = *inputs(grad=False), torch.tensor([0, 7, 20], device=DEVICE)
-    program = torch.export.export(Packed(), tensors, strict=True)
-    others = *inputs(grad=False), torch.tensor([0, 13, 20], device=DEVICE)
+    def given(border: int) -> tuple[Tensor, ...]:
+        of_keys = torch.tensor([0, border, 20], device=DEVICE)
+        return *inputs(grad=False), (of_keys - late).clamp(min=0), of_keys
+
+    program = torch.export.export(Packed(), given(7), strict=True)
+    others = given(13)
     torch.testing.assert_close(program.module()(*others), Packed()(*others))
 
 

@@ -373,6 +373,17 @@ def test_an_own_plan_records_routes_and_gives_lse() -> None:
     }  # fmt: skip
 
 
+def test_an_own_plan_takes_other_borders_of_keys() -> None:
+    x = _arguments()
+    late = {**x, "q": x["q"][:, 12:].contiguous(), "gates": x["gates"][:, 12:].contiguous()}
+
+    def where(border: int) -> dict[str, torch.Tensor]:
+        return {"cu_seqlens": torch.tensor([0, 3, 7]), "cu_seqlens_k": torch.tensor([0, border, 19])}
+
+    plan = nsa.plan(**late, config=CONFIG, **where(9))
+    assert torch.equal(plan.run(**late, **where(15)), nsa_attention(**late, config=CONFIG, **where(15)))
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

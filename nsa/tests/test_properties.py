@@ -120,7 +120,9 @@ def cases(draw: st.DrawFn, kind: str, sliced: tuple[bool, bool] | None) -> Case:
     length = st.one_of(st.sampled_from(edge_lengths(base.config)[1:]), st.integers(2, LONGEST))
     if draw(st.booleans()):
         others = draw(st.lists(st.one_of(st.just(0), length), max_size=MOST - 1))
-        problem = replace(base, lengths=tuple(draw(st.permutations([draw(length), *others]))))
+        lengths = tuple(draw(st.permutations([draw(length), *others])))
+        before = tuple(draw(st.sampled_from((0, 0, 3, 41))) for _ in lengths) if draw(st.booleans()) else None
+        problem = replace(base, lengths=lengths, before=before)
     else:
         problem = replace(base, tokens=draw(length), batch=draw(st.integers(1, MOST)))
     queries, keys = (ANY, ANY) if sliced is None else ((_of_one_projection,) if x else ALIGNED for x in sliced)
@@ -133,7 +135,7 @@ def _attention(case: Case, function: Callable[..., Tensor], **options: Any) -> C
     call = case.problem.attention(function, **options)
 
     def shared(q: Tensor, k_sel: Tensor, v_sel: Tensor, gates: Tensor) -> Tensor:
-        return function(q, k_sel, v_sel, gates, case.problem.config, cu_seqlens=case.problem.cu_seqlens, **options)
+        return function(q, k_sel, v_sel, gates, case.problem.config, **case.problem.where, **options)
 
     return shared if case.shared else call
 

@@ -91,6 +91,19 @@ def test_packed_equals_each_sequence_alone() -> None:
         torch.testing.assert_close(found[:, first:end], single)
 
 
+def test_queries_after_earlier_keys_equal_the_end_of_each_sequence_alone() -> None:
+    packed = Problem(
+        CONFIG, kv_heads=2, group_size=3, dk=8, dv=4, lengths=(0, 5, 1, 9), before=(7, 30, 0, 33), dtype=torch.float64
+    )
+    x = packed.tensors()
+    found = packed.attention(reference.nsa_attention)(**x)
+    for (first, end), (key, key_end) in (((0, 5), (7, 42)), ((5, 6), (42, 43)), ((6, 15), (43, 85))):
+        alone = {name: y[:, first:end] if name in ("q", "gates") else y[:, key:key_end] for name, y in x.items()}
+        start = torch.tensor([key_end - key - (end - first)])
+        single = Problem(CONFIG, tokens=end - first).attention(reference.nsa_attention, q_start=start)(**alone)
+        torch.testing.assert_close(found[:, first:end], single)
+
+
 def test_sampled_rows_equal_all_rows() -> None:
     x = PROBLEM.tensors()
     rows = [49, 0, 7, 31]

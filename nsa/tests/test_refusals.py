@@ -49,7 +49,40 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: window(v=V[:, :19]), r"v must have the shape \[B=1,Tk=20,Hkv=2,Dv\], got \[1, 19, 2, 6\]"),
     (lambda: window(k=K.double()), "k .* must have the dtype and device of q"),
     (lambda: window(Q.int(), K.int(), V.int()), "q must be fp16, bf16, fp32 or fp64"),
-    (lambda: window(Q[:, :10]), r"q \[B,T,Hq,Dk\] has 10 tokens and k .* has 20; without q_start they agree"),
+    (lambda: window(Q[:, :10]), r"q \[B,T,Hq,Dk\] has 10 tokens and k .* has 20; without q_start or cu_seqlens_k they"),
+    (lambda: window(cu_seqlens_k=borders(0, 20)), "cu_seqlens_k needs cu_seqlens, the borders of the queries"),
+    (
+        lambda: window(cu_seqlens=borders(0, 20), cu_seqlens_k=borders(0, 7, 20)),
+        r"cu_seqlens_k must have the shape of cu_seqlens, \[2\], got \[3\]",
+    ),
+    (
+        lambda: window(k=K[:, :19], v=V[:, :19], cu_seqlens=borders(0, 20), cu_seqlens_k=borders(0, 19)),
+        "has 20 tokens and k .* has 19; there must not be fewer keys",
+    ),
+    (
+        lambda: window(Q[:, :9], cu_seqlens=borders(0, 9), cu_seqlens_k=borders(0, 19)),
+        r"cu_seqlens_k must rise from 0 to Tk=20, got \[0, 19\]",
+    ),
+    (
+        lambda: window(Q[:, :9], cu_seqlens=borders(0, 2, 9), cu_seqlens_k=borders(0, 15, 20)),
+        "sequence 1 has 7 queries and 5 keys; its queries are the last of its keys' tokens",
+    ),
+    (
+        lambda: window(cu_seqlens=borders(0, 20), cu_seqlens_k=borders(0, 20), q_start=torch.tensor([0])),
+        "give cu_seqlens or q_start, not both",
+    ),
+    (
+        lambda: ops.compressed_attention(
+            Q[:, :3], K_CMP, V_CMP, CONFIG, cu_seqlens=borders(0, 3), cu_seqlens_k=borders(0, 16)
+        ),
+        "k_cmp must hold 3 compressed tokens, got 4",
+    ),
+    (
+        lambda: ops.selected_attention(
+            Q[:, :1], K, V, torch.full((1, 1, 2, 1), 5), CONFIG, cu_seqlens=borders(0, 1), cu_seqlens_k=borders(0, 20)
+        ),
+        "block 5 of batch 0, token 0, KV head 0 begins after its query",
+    ),
     (lambda: window(*(x.transpose(1, 2) for x in (Q, K, K))), r"q \[B,T,Hq,Dk\] has 4 tokens and k .* has 2"),
     (lambda: window(w=0), "window must be at least 1"),
     (

@@ -28,6 +28,7 @@ from nsa.tests.testing import (
 CONFIG = NSAConfig(l=8, d=4, l_sel=16, n_sel=4, w=20)
 PROBLEM = Problem(CONFIG, tokens=75, batch=2, kv_heads=2, group_size=2, dk=8, dv=4)
 PACKED = replace(PROBLEM, batch=1, lengths=(0, 21, 1, 53, 0))
+AFTER = replace(PACKED, lengths=(0, 21, 1, 5, 0), before=(0, 0, 30, 48, 9))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -41,21 +42,21 @@ def test_attention_equals_the_oracle(problem: Problem) -> None:
 @given(problems())
 def test_selection_equals_the_oracle(problem: Problem) -> None:
     x = problem.tensors()
-    k_cmp = ops.compress(x["k_cmp_in"], problem.config, cu_seqlens=problem.cu_seqlens)
-    found = ops.select_blocks(x["q"], k_cmp, problem.config, cu_seqlens=problem.cu_seqlens)
-    scores = reference.block_scores(x["q"].double(), k_cmp.double(), problem.config, cu_seqlens=problem.cu_seqlens)
-    positions = blocks.token_positions(problem.batch, problem.total, cu_seqlens=problem.cu_seqlens)
+    k_cmp = ops.compress(x["k_cmp_in"], problem.config, cu_seqlens=problem.cu_seqlens_of_keys)
+    found = ops.select_blocks(x["q"], k_cmp, problem.config, **problem.where)
+    scores = reference.block_scores(x["q"].double(), k_cmp.double(), problem.config, **problem.where)
+    positions = blocks.token_positions(problem.batch, problem.total, **problem.where)
     assert found.dtype == torch.int32
     assert_selection(found, scores, positions, problem.config)
 
 
-@pytest.mark.parametrize("problem", [PROBLEM, PACKED], ids=["batch", "packed"])
+@pytest.mark.parametrize("problem", [PROBLEM, PACKED, AFTER], ids=["batch", "packed", "packed-after"])
 def test_small_chunks_change_nothing(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "TILE_BYTES", 1)  # one query at a time
     assert_parity(problem)
 
 
-@pytest.mark.parametrize("problem", [PROBLEM, PACKED], ids=["batch", "packed"])
+@pytest.mark.parametrize("problem", [PROBLEM, PACKED, AFTER], ids=["batch", "packed", "packed-after"])
 def test_own_selection_equals_the_oracles(problem: Problem) -> None:
     x = {name: tensor.double() for name, tensor in problem.tensors().items()}
     expected = outcome(problem.attention(reference.nsa_attention), x)
@@ -70,7 +71,7 @@ def test_other_dtypes(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("problem", [PROBLEM, PACKED], ids=["batch", "packed"])
 def test_autocast_rounds_no_product_inside(problem: Problem) -> None:
     """What computes in fp32 does so wherever it and its gradient are called."""
-    how, config = How(0.3, problem.cu_seqlens, None, False), problem.config
+    how, config = How(0.3, problem.cu_seqlens), problem.config
 
     def branches(q, k_cmp, v_cmp, k_sel, v_sel, k_win, v_win):  # type: ignore[no-untyped-def]
         o_cmp, lse = backend.compressed(q, k_cmp, v_cmp, config, how)

@@ -33,7 +33,9 @@ TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 4e-3, to
 
 @dataclass(frozen=True)
 class Problem:
-    """A shape, and the random tensors that belong to it. `lengths` packs sequences and then sets `tokens`."""
+    """A shape, and the random tensors that belong to it. `lengths` packs sequences and then sets `tokens`; so many
+    keys are `before` the queries of each.
+    """
 
     config: NSAConfig
     tokens: int = 0
@@ -43,6 +45,7 @@ class Problem:
     dk: int = 16
     dv: int = 16
     lengths: tuple[int, ...] | None = None
+    before: tuple[int, ...] | None = None
     dtype: torch.dtype = torch.float32
     device: str = "cpu"
     seed: int = 0
@@ -53,22 +56,39 @@ class Problem:
         return self.tokens if self.lengths is None else sum(self.lengths)
 
     @property
+    def key_lengths(self) -> tuple[int, ...]:
+        """Keys of each sequence of a batch entry."""
+        lengths = (self.tokens,) if self.lengths is None else self.lengths
+        return tuple(map(sum, zip(lengths, self.before or (0,) * len(lengths), strict=True)))
+
+    @property
     def cu_seqlens(self) -> Tensor | None:
         """Borders of the packed sequences, int32 [N+1]."""
-        if self.lengths is None:
-            return None
-        borders = torch.tensor([0, *self.lengths]).cumsum(0)
-        return borders.to(self.device, torch.int32)
+        return None if self.lengths is None else self._borders(self.lengths)
+
+    @property
+    def cu_seqlens_of_keys(self) -> Tensor | None:
+        """Those of their keys."""
+        return None if self.lengths is None else self._borders(self.key_lengths)
+
+    def _borders(self, lengths: tuple[int, ...]) -> Tensor:
+        return torch.tensor([0, *lengths]).cumsum(0).to(self.device, torch.int32)
+
+    @property
+    def where(self) -> dict[str, Tensor | None]:
+        """Arguments that say where queries stand."""
+        of_keys = {} if self.before is None else {"cu_seqlens_k": self.cu_seqlens_of_keys}
+        return {"cu_seqlens": self.cu_seqlens, **of_keys}
 
     def tensors(self) -> dict[str, Tensor]:
         """q, k_cmp_in, k_sel, k_win, v_cmp_in, v_sel, v_win and gates, normal (gates: in (0, 1))."""
         random = torch.Generator().manual_seed(self.seed)
-        where = (self.batch, self.total)
+        queries, keys = (self.batch, self.total), (self.batch, sum(self.key_lengths))
         shapes = {
-            "q": (*where, self.kv_heads * self.group_size, self.dk),
-            **{f"k_{branch}": (*where, self.kv_heads, self.dk) for branch in ("cmp_in", "sel", "win")},
-            **{f"v_{branch}": (*where, self.kv_heads, self.dv) for branch in ("cmp_in", "sel", "win")},
-            "gates": (*where, self.kv_heads * self.group_size, 3),
+            "q": (*queries, self.kv_heads * self.group_size, self.dk),
+            **{f"k_{branch}": (*keys, self.kv_heads, self.dk) for branch in ("cmp_in", "sel", "win")},
+            **{f"v_{branch}": (*keys, self.kv_heads, self.dv) for branch in ("cmp_in", "sel", "win")},
+            "gates": (*queries, self.kv_heads * self.group_size, 3),
         }
         made = {name: torch.randn(shape, generator=random, dtype=torch.float64) for name, shape in shapes.items()}
         made["gates"] = made["gates"].sigmoid()
@@ -82,7 +102,7 @@ class Problem:
             gates: Tensor,
         ) -> Tensor:  # fmt: skip
             keys, values = (k_cmp_in, k_sel, k_win), (v_cmp_in, v_sel, v_win)
-            return function(q, keys, values, gates, self.config, cu_seqlens=self.cu_seqlens, **options)
+            return function(q, keys, values, gates, self.config, **self.where, **options)
 
         return call
 
@@ -93,8 +113,8 @@ class Problem:
         """
         here = replace(self, device="cpu")
         q, k = (tensors[name].detach().cpu().double() for name in ("q", "k_cmp_in"))
-        keys = reference.compress(k, self.config, cu_seqlens=here.cu_seqlens)
-        return reference.select_blocks(q, keys, self.config, cu_seqlens=here.cu_seqlens).to(self.device)
+        keys = reference.compress(k, self.config, cu_seqlens=here.cu_seqlens_of_keys)
+        return reference.select_blocks(q, keys, self.config, **here.where).to(self.device)
 
 
 def assert_parity(problem: Problem, **options: Any) -> None:

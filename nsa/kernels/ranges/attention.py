@@ -9,27 +9,27 @@ from torch import Tensor
 
 from nsa.kernels.ranges import fused
 from nsa.kernels.ranges.forward import ranges_forward
-from nsa.kernels.ranges.key_ranges import Borders, KeyRanges, of_compressed, of_window
+from nsa.kernels.ranges.key_ranges import KeyRanges, borders_of, of_compressed, of_window
 from nsa.kernels.recorded import Differentiable
 
 
 def _attention(name: str, ranges_of: Callable[..., KeyRanges]) -> Differentiable:
-    """`ranges_forward` of (q, k, v, cu_seqlens, q_start), with settings (what the ranges are of, scale, deterministic),
-    differentiable in o; the gradients in one kernel where they may differ in their last bits.
+    """`ranges_forward` of (q, k, v, cu_seqlens, cu_seqlens_k, q_start), with settings (what the ranges are of, scale,
+    deterministic), differentiable in o; the gradients in one kernel where they may differ in their last bits.
     """
 
     def forward(
-        q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Borders, q_start: Tensor | None, of: Any, scale: float,
-        deterministic: bool,
+        q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor | None, cu_seqlens_k: Tensor | None,
+        q_start: Tensor | None, of: Any, scale: float, deterministic: bool,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        return ranges_forward(q, k, v, ranges_of(q, k, of, cu_seqlens, q_start), scale)
+        return ranges_forward(q, k, v, ranges_of(q, k, of, borders_of(cu_seqlens, cu_seqlens_k), q_start), scale)
 
     def backward(
-        do: Tensor, q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Borders, q_start: Tensor | None, o: Tensor,
-        lse: Tensor, of: Any, scale: float, deterministic: bool,
+        do: Tensor, q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor | None, cu_seqlens_k: Tensor | None,
+        q_start: Tensor | None, o: Tensor, lse: Tensor, of: Any, scale: float, deterministic: bool,
     ) -> tuple[Tensor | None, ...]:  # fmt: skip
-        where = ranges_of(q, k, of, cu_seqlens, q_start)
-        return *fused.gradients(do, q, k, v, o, lse, where, scale, deterministic), None, None
+        where = ranges_of(q, k, of, borders_of(cu_seqlens, cu_seqlens_k), q_start)
+        return *fused.gradients(do, q, k, v, o, lse, where, scale, deterministic), None, None, None
 
     return Differentiable(name, forward, backward)
 

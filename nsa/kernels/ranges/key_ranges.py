@@ -61,7 +61,7 @@ class KeyRanges:
 class SequenceBounds:
     """The sequence of every token: int32 [T] or [B,T], the indices of its first token and of the one after its last.
 
-    A chunk's queries count from their first: what comes before them has negative indices.
+    They are of queries: what comes before a sequence's first query, as keys only, has smaller ones, maybe negative.
     """
 
     start: Tensor
@@ -106,7 +106,7 @@ def of_window(q: Tensor, k: Tensor, window: int, cu_seqlens: Borders, q_start: T
         return _window(q.shape[1], k.shape[1], window, _starts(q_start, q.device))
     if cu_seqlens is None:
         return _from_0(_window, q.shape[1], q.shape[1], window, q.device)
-    return pack(cu_seqlens, q.shape[1], window).window
+    return pack(cu_seqlens, q.shape[1], k.shape[1], window).window
 
 
 def _window(tokens: int, keys: int, window: int, start: Tensor) -> KeyRanges:
@@ -137,7 +137,7 @@ def compressed_ranges(
         return _compressed(tokens, keys, config, _starts(q_start, device))
     if cu_seqlens is None:
         return _from_0(_compressed, tokens, keys, config, device)
-    return pack(cu_seqlens, tokens, 0, config, keys).compressed
+    return pack(cu_seqlens, tokens, config=config, compressed=keys).compressed
 
 
 def _compressed(tokens: int, keys: int, config: NSAConfig, start: Tensor) -> KeyRanges:
@@ -172,50 +172,73 @@ class Packing:
     which the last ones are no query's; their means are zeros.
 
     Attributes:
-        borders: int32 [N+1], rising from 0 to T. Borders that do not are taken as those of one sequence, and noted
-            (`nsa.host.raise_noted`): nothing reads beyond its tensors whatever they hold.
-        bounds, window, compressed: of the sequences.
+        borders: int32 [2,N+1], of the queries, rising from 0 to T, and of the keys. Borders that cannot be are taken as
+            those of one sequence, and noted (`nsa.host.raise_noted`): nothing reads beyond its tensors whatever they
+            hold.
+        apart: whether queries and keys have borders of their own: a sequence's queries are its last tokens.
+        bounds, window, compressed: of the sequences, for each query.
     """
 
     borders: Tensor
+    apart: bool
     bounds: SequenceBounds
     window: KeyRanges
     compressed: KeyRanges
 
 
-Borders = Tensor | Packing | None
-"""Of packed sequences, given or made."""
+Borders = Tensor | tuple[Tensor, Tensor] | Packing | None
+"""Of packed sequences: of queries and keys alike, of each, or made."""
+
+
+def borders_of(cu_seqlens: Tensor | None, cu_seqlens_k: Tensor | None) -> Borders:
+    """As operations are given them."""
+    return cu_seqlens if cu_seqlens is None or cu_seqlens_k is None else (cu_seqlens, cu_seqlens_k)
+
+
+def is_apart(borders: Borders) -> bool:
+    """Whether queries and keys have borders of their own."""
+    return borders.apart if isinstance(borders, Packing) else isinstance(borders, tuple)
 
 
 def pack(
-    cu_seqlens: Tensor | Packing, tokens: int, window: int = 0, config: NSAConfig | None = None, keys: int | None = None
-) -> Packing:
-    """The packing of `tokens` tokens by borders int32 or int64 [N+1]; a packing is what it is.
+    given: Tensor | tuple[Tensor, Tensor] | Packing, tokens: int, keys: int | None = None, window: int = 0,
+    config: NSAConfig | None = None, compressed: int | None = None,
+) -> Packing:  # fmt: skip
+    """The packing of `tokens` queries by borders int32 or int64 [N+1]; a packing is what it is.
 
     Args:
+        keys: their number, where the window branch or the number of compressed tokens needs it.
         window: of the window branch; 0 where it is not needed.
         config: the sizes, where the compressed branch is needed.
-        keys: compressed tokens; default the upper bound.
+        compressed: compressed tokens; default the upper bound.
     """
-    if isinstance(cu_seqlens, Packing):
-        return cu_seqlens
+    if isinstance(given, Packing):
+        return given
+    of_queries, of_keys = given if isinstance(given, tuple) else (given, given)
+    keys = keys or 0 if is_apart(given) else tokens
     l, d = (1, 1) if config is None else (config.l, config.d)  # noqa: E741  the paper's symbol
-    count = 0 if config is None else num_compressed(tokens, config) if keys is None else keys
-    device, sequences, reach = cu_seqlens.device, cu_seqlens.numel() - 1, min(window, tokens)
+    count = 0 if config is None else num_compressed(keys, config) if compressed is None else compressed
+    device, sequences, reach = of_queries.device, of_queries.numel() - 1, min(window, keys)
     steps = max(1, math.ceil(math.log2(sequences + 1)))
-    borders = torch.empty(2, sequences + 1, dtype=torch.int32, device=device)
-    of_tokens = torch.empty(8, tokens, dtype=torch.int32, device=device)
-    of_keys = torch.empty(2, count, dtype=torch.int32, device=device)
+    borders = torch.empty(3, sequences + 1, dtype=torch.int32, device=device)
+    queries = torch.empty(6, tokens, dtype=torch.int32, device=device)
+    read, read_compressed = (torch.empty(2, x, dtype=torch.int32, device=device) for x in (keys, count))
     block = min(1024, next_power_of_2(max(2, sequences + 1)))
-    _order[(1,)](cu_seqlens.contiguous(), borders, host.note_of(device), sequences, tokens, L=l, D=d, BLOCK=block)
-    if tokens and sequences:
-        _ranges[(cdiv(max(tokens, count), 1024),)](
-            borders, of_tokens, of_keys, tokens, count, sequences, steps, reach, L=l, D=d, BLOCK=1024
-        )
-    start, end, t, after, lo, q_hi, first, last = of_tokens
+    _order[(1,)](
+        of_queries.contiguous(), of_keys.contiguous(), borders, host.note_of(device), sequences, tokens, keys,
+        L=l, D=d, BLOCK=block,
+    )  # fmt: skip
+    longest = max(tokens, keys, count)
+    if longest and sequences:
+        _ranges[(cdiv(longest, 1024),)](
+            borders, queries, read, read_compressed, tokens, keys, count, sequences, steps, reach,
+            L=l, D=d, BLOCK=1024,
+        )  # fmt: skip
+    start, end, lo, hi, first, last = queries
     return Packing(
-        borders[0], SequenceBounds(start, end), KeyRanges("window", lo, after, t, q_hi, _splits(reach)),
-        KeyRanges("compressed", first, last, of_keys[0], of_keys[1], _splits(tokens)),
+        borders[:2], is_apart(given), SequenceBounds(start, end),
+        KeyRanges("window", lo, hi, *read, _splits(min(reach, tokens))),
+        KeyRanges("compressed", first, last, *read_compressed, _splits(tokens)),
     )  # fmt: skip
 
 
@@ -232,59 +255,90 @@ def last_at_most(borders, x, sequences, steps, live):
     return low
 
 
+@triton.jit
+def _border(p_given, o, m, END, good):
+    """Borders [BLOCK] as they are to be read: END where they are no good, but 0 at first."""
+    b = tl.load(p_given + o, mask=m & good, other=0).to(tl.int64)
+    return tl.where(o <= 0, 0, tl.where(good, b, END)).to(tl.int32)
+
+
 @launched
-@triton.jit(do_not_specialize=["N", "T"])
-def _order(p_given, p_borders, p_note, N, T, L: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr):
-    """One program: the borders [N+1] as they are to be read, and N + 1 further on those of the compressed tokens."""
+@triton.jit(do_not_specialize=["N", "T", "TK"])
+def _order(
+    p_queries, p_keys, p_borders, p_note, N, T, TK, L: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """One program: the borders as they are to be read, int32 p_borders [3,N+1]: of queries, of keys, of the compressed
+    tokens. TK is 0 where nothing is read by the keys' number.
+    """
     wrong = 0
     for i in range(0, N + 1, BLOCK):
         o = i + tl.arange(0, BLOCK)
         m = o <= N
-        b = tl.load(p_given + o, mask=m, other=0).to(tl.int64)
-        b_before = tl.load(p_given + o - 1, mask=m & (o > 0), other=0).to(tl.int64)
-        m_wrong = (b < b_before) | ((o == 0) & (b != 0)) | ((o == N) & (b != T))
+        b_q, b_k = (
+            tl.load(p_queries + o, mask=m, other=0).to(tl.int64),
+            tl.load(p_keys + o, mask=m, other=0).to(tl.int64),
+        )
+        m_later = m & (o > 0)
+        b_new = b_q - tl.load(p_queries + o - 1, mask=m_later, other=0).to(tl.int64)
+        b_all = b_k - tl.load(p_keys + o - 1, mask=m_later, other=0).to(tl.int64)
+        m_wrong = (b_new < 0) | (b_all < b_new) | ((o == 0) & ((b_q != 0) | (b_k != 0)))
+        m_wrong = m_wrong | ((o == N) & ((b_q != T) | ((TK > 0) & (b_k != TK))))
         wrong = tl.maximum(wrong, tl.max((m & m_wrong).to(tl.int32), 0))
     if wrong > 0:
         tl.store(p_note, T)
+    good = wrong == 0
     count = 0
     for i in range(0, N + 1, BLOCK):
         o = i + tl.arange(0, BLOCK)
         m = o <= N
-        b = tl.load(p_given + o, mask=m & (wrong == 0), other=T).to(tl.int32)
-        b_before = tl.load(p_given + o - 1, mask=m & (o > 0) & (wrong == 0), other=T).to(tl.int32)
-        b = tl.where((o == 0), 0, b)
-        b_before = tl.where(o <= 1, 0, b_before)
-        b_count = tl.where(m, tl.maximum(b - b_before - L + D, 0) // D, 0)
-        tl.store(p_borders + o, b, mask=m)
-        tl.store(p_borders + N + 1 + o, count + tl.cumsum(b_count, 0), mask=m)
+        b = _border(p_keys, o, m, TK, good)
+        b_count = tl.where(m, tl.maximum(b - _border(p_keys, o - 1, m & (o > 0), TK, good) - L + D, 0) // D, 0)
+        tl.store(p_borders + o, _border(p_queries, o, m, T, good), mask=m)
+        tl.store(p_borders + N + 1 + o, b, mask=m)
+        tl.store(p_borders + 2 * (N + 1) + o, count + tl.cumsum(b_count, 0), mask=m)
         count += tl.sum(b_count, 0)
 
 
-@launched
-@triton.jit(do_not_specialize=["T", "S", "N", "steps", "reach"])
-def _ranges(
-    p_borders, p_tokens, p_keys, T, S, N, steps, reach, L: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
-    """Of each token, int32 p_tokens [8,T]: start and end of its sequence; its own index and the next; where its window
-    begins; up to which query it is read; its compressed tokens. Of each compressed token, p_keys [2,S]: its queries.
+@triton.jit
+def _sequence_of(p_borders, x, N, steps, live, OF: tl.constexpr):
+    """Of the sequence that x [BLOCK] belongs to by the borders OF queries (0), keys (1) or compressed tokens (2): the
+    index that its first token would have among the queries, their first and the one after their last, its first key,
+    and its first compressed token.
     """
-    t = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    m_t = t < T
-    i_n = last_at_most(p_borders, t, N, steps, m_t)
-    b_start, b_end = tl.load(p_borders + i_n, mask=m_t, other=0), tl.load(p_borders + i_n + 1, mask=m_t, other=0)
-    b_first = tl.load(p_borders + N + 1 + i_n, mask=m_t, other=0)
-    tl.store(p_tokens + t, b_start, mask=m_t)
-    tl.store(p_tokens + T + t, b_end, mask=m_t)
-    tl.store(p_tokens + 2 * T + t, t, mask=m_t)
-    tl.store(p_tokens + 3 * T + t, t + 1, mask=m_t)
-    tl.store(p_tokens + 4 * T + t, tl.maximum(t - reach + 1, b_start), mask=m_t)
-    tl.store(p_tokens + 5 * T + t, tl.minimum(t + reach, b_end), mask=m_t)
-    tl.store(p_tokens + 6 * T + t, b_first, mask=m_t)
-    tl.store(p_tokens + 7 * T + t, b_first + tl.maximum(t - b_start + 1 - L + D, 0) // D, mask=m_t)
-    m_s = t < S
-    i_n = last_at_most(p_borders + N + 1, t, N, steps, m_s)
-    b_i = t - tl.load(p_borders + N + 1 + i_n, mask=m_s, other=0)
-    m_real = m_s & (t < tl.load(p_borders + 2 * N + 1))  # the others are no query's
-    b_lo = tl.load(p_borders + i_n, mask=m_real, other=0) + b_i * D + L - 1
-    tl.store(p_keys + t, tl.where(m_real, b_lo, T), mask=m_s)
-    tl.store(p_keys + S + t, tl.load(p_borders + i_n + 1, mask=m_real, other=T), mask=m_s)
+    i_n = last_at_most(p_borders + OF * (N + 1), x, N, steps, live)
+    p = p_borders + i_n
+    b_first, b_end = tl.load(p, mask=live, other=0), tl.load(p + 1, mask=live, other=0)
+    b_key, b_end_key = tl.load(p + N + 1, mask=live, other=0), tl.load(p + N + 2, mask=live, other=0)
+    return b_end - (b_end_key - b_key), b_first, b_end, b_key, tl.load(p + 2 * (N + 1), mask=live, other=0)
+
+
+@launched
+@triton.jit(do_not_specialize=["T", "TK", "S", "N", "steps", "reach"])
+def _ranges(
+    p_borders, p_queries, p_read, p_read_compressed, T, TK, S, N, steps, reach,
+    L: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Of each query, int32 p_queries [6,T]: start and end of its sequence; its window and its compressed tokens. Of
+    each key, p_read [2,TK], and of each compressed token, p_read_compressed [2,S]: the queries that read it.
+    """
+    x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    m = x < T
+    b_start, b_first, b_end, b_key, b_compressed = _sequence_of(p_borders, x, N, steps, m, 0)
+    b_own = x - b_start + b_key
+    tl.store(p_queries + x, b_start, mask=m)
+    tl.store(p_queries + T + x, b_end, mask=m)
+    tl.store(p_queries + 2 * T + x, tl.maximum(b_own - reach + 1, b_key), mask=m)
+    tl.store(p_queries + 3 * T + x, b_own + 1, mask=m)
+    tl.store(p_queries + 4 * T + x, b_compressed, mask=m)
+    tl.store(p_queries + 5 * T + x, b_compressed + tl.maximum(x - b_start + 1 - L + D, 0) // D, mask=m)
+    m = x < TK
+    b_start, b_first, b_end, b_key, b_compressed = _sequence_of(p_borders, x, N, steps, m, 1)
+    b_at = x - b_key + b_start
+    tl.store(p_read + x, tl.maximum(b_at, b_first), mask=m)
+    tl.store(p_read + TK + x, tl.maximum(tl.minimum(b_at + reach, b_end), b_first), mask=m)
+    m = x < S
+    m_real = m & (x < tl.load(p_borders + 3 * N + 2))  # the others are no query's
+    b_start, b_first, b_end, b_key, b_compressed = _sequence_of(p_borders, x, N, steps, m_real, 2)
+    b_at = tl.maximum(tl.minimum(b_start + (x - b_compressed) * D + L - 1, b_end), b_first)
+    tl.store(p_read_compressed + x, tl.where(m_real, b_at, T), mask=m)
+    tl.store(p_read_compressed + S + x, tl.where(m_real, b_end, T), mask=m)

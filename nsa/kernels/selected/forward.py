@@ -308,7 +308,7 @@ def selected_forward(
 
     Args:
         block_indices: int [B,T,Hkv,slots], blocks of the query's own sequence; -1 anywhere is padding.
-        cu_seqlens: borders of packed sequences, int32 [N+1]; B must be 1.
+        cu_seqlens: borders of packed sequences; B must be 1.
         q_start: int [B], position of each batch entry's first query; excludes `cu_seqlens`.
         schedule: None for the one that `choose_schedule` names.
         into: also write the gated sum of all branches.

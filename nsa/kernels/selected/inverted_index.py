@@ -91,12 +91,15 @@ def _query_places_kernel(q_borders, k_borders, q_start, out, N, S, steps, STARTE
     live = n < N
     sequence = last_at_most(q_borders, n, S, steps, live)
     first = tl.load(k_borders + sequence, mask=live, other=0)
-    position = n - tl.load(q_borders + sequence, mask=live, other=0)
     if STARTED:
-        position += tl.load(q_start + sequence, mask=live, other=0).to(tl.int32)
+        start = tl.load(q_start + sequence, mask=live, other=0).to(tl.int32)
+        own = first + start + n - tl.load(q_borders + sequence, mask=live, other=0)
+    else:  # queries are the last tokens
+        end = tl.load(q_borders + sequence + 1, mask=live, other=0)
+        own = tl.load(k_borders + sequence + 1, mask=live, other=0) + n - end
     tl.store(out + n, sequence, mask=live)
     tl.store(out + N + n, first, mask=live)
-    tl.store(out + 2 * N + n, first + position, mask=live)
+    tl.store(out + 2 * N + n, own, mask=live)
 
 
 @launched
@@ -117,8 +120,8 @@ def places(q: Tensor, k: Tensor, l_sel: int, cu_seqlens: Borders = None, q_start
     if cu_seqlens is None:
         borders = _dense_borders(*q.shape[:2], k.shape[1], q.device)
         return _places(*borders, q.shape[:2].numel(), k.shape[:2].numel(), k.shape[1], l_sel, q_start, q.shape[1])
-    packed = pack(cu_seqlens, q.shape[1]).borders
-    return _places(packed, packed, q.shape[1], k.shape[1], k.shape[1], l_sel, None, 0)
+    borders = pack(cu_seqlens, q.shape[1], k.shape[1]).borders
+    return _places(*borders, q.shape[1], k.shape[1], k.shape[1], l_sel, None, 0)
 
 
 @constant

@@ -20,7 +20,7 @@ from nsa.kernels.common.sizes import cdiv, dot_precision, next_power_of_2, pad_g
 from nsa.kernels.common.tiles import LOG2E, dot_rows, load_keys, load_pair
 from nsa.kernels.common.tma import key_tiles, use_tma
 from nsa.kernels.ranges.forward import keys_of, ranges_forward
-from nsa.kernels.ranges.key_ranges import Borders, of_compressed, sequence_bounds
+from nsa.kernels.ranges.key_ranges import Borders, is_apart, of_compressed, sequence_bounds
 from nsa.kernels.selection.scores import (
     LANES,
     overlap_width,
@@ -149,15 +149,16 @@ def select_blocks(
     if not chosen.numel():
         return chosen
     start = sequence_bounds(tokens, cu_seqlens, q.device, q_start).start
+    anywhere = q_start is not None or is_apart(cu_seqlens)
     lse = lse.float().contiguous()
     if two_kernels(q, k_cmp, config, cu_seqlens is not None):
-        select_by_sums(q, k_cmp, config, scale, where, lse, start, q_start is not None, chosen)
+        select_by_sums(q, k_cmp, config, scale, where, lse, start, anywhere, chosen)
         return chosen
     tma = use_tma(k_cmp)
     group, row = q.shape[2] // heads, config_for("select_tma" if tma else "select", q, k_cmp)
     gp, tile = pad_group(group), row.launch(pad_group(group))
     sums, at_once = cu_seqlens is None and sums_blocks(config), tile["BM"] // gp
-    shares = shares_of(tokens, k_cmp.shape[1], config, at_once, q_start is not None)
+    shares = shares_of(tokens, k_cmp.shape[1], config, at_once, anywhere)
     programs = min(cdiv(tokens, at_once) * heads * batch, row.resident * multiprocessors(q.device))
     length = max(row_length(share, k_cmp.shape[1], config, sums) for share in shares)
     scratch = torch.empty(programs, at_once, length, dtype=torch.float32, device=q.device)

@@ -184,12 +184,12 @@ def _selected(shape: Shape) -> None:
     indices = torch.empty(1, MANY_TOKENS, 2, config.n_sel, dtype=torch.int32, device="meta")
     selected_forward(q, k, v, indices, config, 1.0)
     selected_backward(do, q, k, v, backward_preprocess(do, do, lse), indices, config, 1.0, dq=torch.empty_like(q))
-    selected_attention.backward(do, q, k, v, indices, None, None, do, lse, config, 1.0, False)
+    selected_attention.backward(do, q, k, v, indices, None, None, None, do, lse, config, 1.0, False)
 
 
 def _compression(shape: Shape) -> None:
     for integers in (torch.int32, torch.int64):
-        pack(torch.empty(4, dtype=integers, device="meta"), TOKENS, 512, NSAConfig())
+        pack(torch.empty(4, dtype=integers, device="meta"), TOKENS, TOKENS, 512, NSAConfig())
     _, k, v, _, _ = _attention(shape)
     for rope, others in ((None, None), (1e4, ((k, v), (k, v)))):
         means = mean.forward(k, v, NSAConfig(), None, rope=rope)
