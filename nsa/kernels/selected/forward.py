@@ -81,11 +81,13 @@ def close_up(p_list, SLOTS: tl.constexpr, SP: tl.constexpr):
 
 @triton.jit
 def add_partials(
-    b_m, b_l, b_o0, b_o1, p_lists, p_part, p_part_lse, o_pair, o_part, o_g, m_row,
-    G: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr, DV: tl.constexpr, ONLINE: tl.constexpr,
+    b_m, b_l, b_o0, b_o1, p_lists, p_part, p_part_lse, o_n, i_h, i_first, first_head, part_heads, o_g, m_row,
+    H: tl.constexpr, G: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr, DV: tl.constexpr, ONLINE: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """Merge each row's gathered results: pairs o_pair [BM] + slot, scratch rows (o_part + slot) * G + g."""
+    o_pair = (o_n * H + i_h) * SLOTS
+    o_part = ((o_n - i_first) * part_heads + i_h - first_head) * SLOTS
     o_slot = tl.arange(0, SP)
     m_slot = m_row[:, None] & (o_slot < SLOTS)[None, :]
     m_slot = tl.load(p_lists + o_pair[:, None] + o_slot[None, :], mask=m_slot, other=-1) >= 0  # [BM, SP]
@@ -108,28 +110,33 @@ def add_partials(
 
 
 @triton.jit
-def _over_blocks(
-    b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks, p_members, p_lists, p_part, p_part_lse,
-    last_key, i_first, first_head, part_heads, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_blocks, b_limit, o_n, o_tok,
-    o_g, m_row,
-    H: tl.constexpr, G: tl.constexpr,
-    DK: tl.constexpr, DV: tl.constexpr, LB: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr,
-    SP: tl.constexpr, TILE: tl.constexpr, MERGE: tl.constexpr, SHARED: tl.constexpr, ONLINE: tl.constexpr,
-    AGAIN: tl.constexpr, STAGES: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
+def _sums_so_far(
+    p_part, p_part_lse, o_n, i_h, o_g, m_row, H: tl.constexpr, G: tl.constexpr, BM: tl.constexpr, DV: tl.constexpr,
+    RESUME: tl.constexpr, ONLINE: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
-    """The sums of rows over n_blocks blocks, and over what was gathered if MERGE; no row reads beyond last_key.
-
-    SHARED: a token goes on from what its tile's part left in p_part, p_part_lse.
-    AGAIN: the second time, which is rare, and must not need the most registers; without values that no row reads.
-    """
-    SUB: tl.constexpr = (LB + BN - 1) // BN
-    if SHARED and not TILE:
+    """The sums of rows so far: of no key, or with RESUME of what a token's tile left in p_part, p_part_lse."""
+    if RESUME:
         o_out = o_n * (H * G) + i_h * G + o_g
         b_lse = tl.load(p_part_lse + o_out, mask=m_row, other=float("-inf"))
         b_o0, b_o1 = load_pair(p_part, o_out * DV, m_row, DV, True)
         b_m, b_l, b_o0, b_o1 = resume(b_lse, b_o0, b_o1, ONLINE, AGAIN)
     else:
         b_m, b_l, b_o0, b_o1 = begin(BM, DV, ONLINE, AGAIN)
+    return b_m, b_l, b_o0, b_o1
+
+
+@triton.jit
+def _add_blocks(
+    b_m, b_l, b_o0, b_o1, b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks, p_members,
+    last_key, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_blocks, b_limit, o_tok,
+    DK: tl.constexpr, DV: tl.constexpr, LB: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, ONLINE: tl.constexpr,
+    AGAIN: tl.constexpr, STAGES: tl.constexpr, PREC: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """Add n_blocks blocks to the sums of rows, of which none reads beyond last_key.
+
+    AGAIN: the second time, which is rare, and must not need the most registers; without values that no row reads.
+    """
+    SUB: tl.constexpr = (LB + BN - 1) // BN
     for i in tl.range(0, n_blocks * SUB, num_stages=STAGES):
         start, b_last = block_of(p_blocks, p_members, i // SUB, first, b_limit, o_tok, LB, TILE)
         o_key, o_row = key_rows(start, last_key, i % SUB, BN, LB)
@@ -141,13 +148,6 @@ def _over_blocks(
         b_s = dot_rows(b_q0, b_q1, b_k0, b_k1, DK, PREC) * scale  # [BM, BN]
         m_s = o_key[None, :] <= b_last[:, None]
         b_m, b_l, b_o0, b_o1 = add_keys(b_m, b_l, b_o0, b_o1, b_s, m_s, b_v0, b_v1, DV, True, ONLINE or AGAIN, PREC)
-    if MERGE:
-        o_pair = (o_n * H + i_h) * SLOTS
-        o_part = ((o_n - i_first) * part_heads + i_h - first_head) * SLOTS
-        b_m, b_l, b_o0, b_o1 = add_partials(
-            b_m, b_l, b_o0, b_o1, p_lists, p_part, p_part_lse, o_pair, o_part, o_g, m_row,
-            G, SLOTS, SP, DV, ONLINE or AGAIN, 1 if AGAIN else MERGE_STAGES,
-        )  # fmt: skip
     return b_m, b_l, b_o0, b_o1
 
 
@@ -170,6 +170,7 @@ def forward_kernel(
     tile kernel leaves o and lse, and the token kernel goes on from there, which it finds in p_part and p_part_lse.
     p_blocks: the union's first keys [H,n_tiles,U] (TILE) or the block indices [N,H,SLOTS].
     """
+    RESUME: tl.constexpr = SHARED and not TILE
     i_union, i_h = tl.program_id(0) + i_first // UT, tl.program_id(1) + first_head
     o_union = i_h * n_tiles + i_union
     n_listed, m_mine = mine(p_count + o_union, most, SLOTS, TILE, MERGE)
@@ -187,7 +188,7 @@ def forward_kernel(
         last_key = tl.max(b_limit, 0)
         o_list, first = list_of(p_queries, i_union * UT + i, i_h, o_union, N, s_it, s_ih, U, TILE)
         n_blocks = n_listed
-        if SHARED and not TILE:
+        if RESUME:
             n_blocks = close_up(p_blocks + o_list, SLOTS, SP)
         few, n_first = 0, n_blocks
         if not ONLINE:  # so few keys that all are computed below: without any, sums are out of range
@@ -195,12 +196,19 @@ def forward_kernel(
             few = (tl.min(b_place, 0) < LB).to(tl.int32)
             if not MERGE:
                 n_first = tl.where(few > 0, 0, n_blocks)
-        b_m, b_l, b_o0, b_o1 = _over_blocks(
-            b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks + o_list, p_members + o_list, p_lists, p_part,
-            p_part_lse, last_key, i_first, first_head, part_heads, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_first,
-            b_limit, o_n, o_tok, o_g, m_row,
-            H, G, DK, DV, LB, BM, BN, SLOTS, SP, TILE, MERGE, SHARED, ONLINE, False, STAGES, PREC, TMA,
+        b_m, b_l, b_o0, b_o1 = _sums_so_far(
+            p_part, p_part_lse, o_n, i_h, o_g, m_row, H, G, BM, DV, RESUME, ONLINE, False
+        )
+        b_m, b_l, b_o0, b_o1 = _add_blocks(
+            b_m, b_l, b_o0, b_o1, b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks + o_list, p_members + o_list,
+            last_key, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_first, b_limit, o_tok,
+            DK, DV, LB, BN, TILE, ONLINE, False, STAGES, PREC, TMA,
         )  # fmt: skip
+        if MERGE:
+            b_m, b_l, b_o0, b_o1 = add_partials(
+                b_m, b_l, b_o0, b_o1, p_lists, p_part, p_part_lse, o_n, i_h, i_first, first_head, part_heads,
+                o_g, m_row, H, G, SLOTS, SP, DV, ONLINE, MERGE_STAGES,
+            )  # fmt: skip
         again = few
         if not ONLINE:
             again = tl.maximum(again, out_of_range(b_l, m_row))
@@ -208,12 +216,19 @@ def forward_kernel(
             again = tl.maximum(again, not_a_number(b_o0, b_o1, DV))
         if (TMA and TILE) or not ONLINE:
             for _ in range(again):
-                b_m, b_l, b_o0, b_o1 = _over_blocks(
-                    b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks + o_list, p_members + o_list, p_lists,
-                    p_part, p_part_lse, last_key, i_first, first_head, part_heads, s_kt, s_kh, s_vt, s_vh, scale, first,
-                    i_h, n_blocks, b_limit, o_n, o_tok, o_g, m_row,
-                    H, G, DK, DV, LB, BM, BN, SLOTS, SP, TILE, MERGE, SHARED, ONLINE, True, 1, PREC, TMA,
+                b_m, b_l, b_o0, b_o1 = _sums_so_far(
+                    p_part, p_part_lse, o_n, i_h, o_g, m_row, H, G, BM, DV, RESUME, ONLINE, True
+                )
+                b_m, b_l, b_o0, b_o1 = _add_blocks(
+                    b_m, b_l, b_o0, b_o1, b_q0, b_q1, p_k, p_v, d_k0, d_k1, d_v0, d_v1, p_blocks + o_list,
+                    p_members + o_list, last_key, s_kt, s_kh, s_vt, s_vh, scale, first, i_h, n_blocks, b_limit, o_tok,
+                    DK, DV, LB, BN, TILE, ONLINE, True, 1, PREC, TMA,
                 )  # fmt: skip
+                if MERGE:
+                    b_m, b_l, b_o0, b_o1 = add_partials(
+                        b_m, b_l, b_o0, b_o1, p_lists, p_part, p_part_lse, o_n, i_h, i_first, first_head, part_heads,
+                        o_g, m_row, H, G, SLOTS, SP, DV, True, 1,
+                    )  # fmt: skip
         b_f, b_lse = end(b_m, b_l)
         o_out = o_n * (H * G) + i_h * G + o_g
         b_o0 *= b_f[:, None]
