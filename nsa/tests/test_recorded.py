@@ -90,7 +90,7 @@ def test_without_gradients(counted: dict[str, Counted]) -> None:
 
 
 def _arguments(x: dict[str, Tensor]) -> tuple[object, ...]:
-    tensors = x["q"], x["k"], x["v"], *(None,) * 4, x["gates"], None, None, None
+    tensors = x["q"], x["k"], x["v"], *(None,) * 4, x["gates"], *(None,) * 4
     return *tensors, SMALL, 16**-0.5, True, None, True, False, False
 
 
