@@ -732,8 +732,16 @@ PROGRAMS = [
     lie(runs("compared_by_document", "failed", "is made, and not raised.*python - line 2", "bash", "-c",
              "python - <<'END'\nif len('ab') != 3:\n    ValueError('differs')\nprint('same')\nEND\n"),
         "a program on stdin makes an exception, and does not raise it", honest="compared_in_no_file"),
+    lie(runs("compared_by_pipe", "failed", "allclose.. failed.*/dev/fd/63 line 3", "bash", "-c",
+             f"python <(echo '{COMPARES}allclose(1.0, 2.0)')\necho 1 case"),
+        "python reads a program of a pipe, which drops a comparison", honest="compared_in_no_file"),
+    lie(runs("compared_elsewhere", "failed", "allclose.. failed.*python -c line 3", "bash", "-c",
+             f"cd /tmp\npython -c '{COMPARES}allclose(1.0, 2.0)'\necho 1 case"),
+        "python -c drops a comparison in a folder outside of the tree", honest="compared_in_no_file"),
     truth(runs("compared_in_no_file", "passed", "", "bash", "-c",
-               f"python -c '{COMPARES}{COMPARED}' && python - <<'END'\n{COMPARES}{COMPARED}END\n"),
-          "python -c, and a program on stdin, depend on what they compare"),
+               f"python -c '{COMPARES}{COMPARED}' && python - <<'END'\n{COMPARES}{COMPARED}END\n"
+               f"python <(echo '{COMPARES}{COMPARED}')\ncd /tmp\npython /dev/stdin <<'END'\n"
+               f"{COMPARES}{COMPARED}import os\nos._exit(0)\nEND\n"),
+          "python -c, and programs on stdin and of pipes, depend on what they compare, also elsewhere"),
 ]  # fmt: skip
 CASES = [*HONEST, *SHELLS, *CHILDREN_LIES, *PROGRAMS]

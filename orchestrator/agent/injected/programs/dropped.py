@@ -15,7 +15,7 @@ import os
 import sys
 
 from ..checks.comparisons import EXCEEDED, exceeds, is_false
-from ..files import may_hold_limits, read, title
+from ..files import is_pipe, may_hold_limits, read, title, unfiled
 from ..frames import assertion_in, is_of, raised_at
 from ..hooks import compile_by, tell, watch
 from ..processes.inner import CHECKING
@@ -59,7 +59,7 @@ class Programs:
             return
         if program == "-m" and "-m" in words:
             self._watch_module(words[words.index("-m") + 1])
-        elif program in ("-c", "-", ""):
+        elif program in ("-c", "-", "") or is_pipe(program):
             run_by(self._marked)
         elif os.path.isfile(program):  # whatever its name: of an archive nothing can be read
             # As Python names it.
@@ -76,10 +76,8 @@ class Programs:
         compile_by(marked)
 
     def _marked(self, path: str, *, is_script: bool = False) -> CodeType | None:
-        """The code of a program with marks; None where nothing is to be looked at, or it cannot be read. One that comes
-        in no file is the tree's where it runs there.
-        """
-        if not os.path.realpath(path).startswith(self._tree):
+        """The code of a program with marks; None where nothing is to be looked at, or it cannot be read."""
+        if not self._is_own(path):
             return None
         source = read(path)
         if sys.flags.optimize and any(word in source for word in _ASSERTING) and self._asserts(path, source):
@@ -99,6 +97,12 @@ class Programs:
         if code is not None:
             setattr(builtins, _MARKS, self)
         return code
+
+    def _is_own(self, path: str) -> bool:
+        """Whether it is the tree's, as a program in no file is that runs there; or one such that is the stage's own,
+        which may have gone elsewhere before.
+        """
+        return os.path.realpath(path).startswith(self._tree) or (path in unfiled and self._end.is_of_stage())
 
     @staticmethod
     def _asserts(path: str, source: bytes) -> bool:
@@ -172,7 +176,7 @@ class Programs:
         """Whether it is of the tree."""
         failed = assertion_in(error)
         traceback = raised_at(failed) if failed is not None else None
-        return traceback is not None and os.path.realpath(traceback.tb_frame.f_code.co_filename).startswith(self._tree)
+        return traceback is not None and self._is_own(traceback.tb_frame.f_code.co_filename)
 
     def lets_out(self, file: str, line: int) -> None:
         """An exception comes out of what stands in a `with`."""

@@ -218,6 +218,8 @@ def test_what_a_program_drops_that_comes_in_no_file(tmp_path: Path, of: tuple[st
     assert seen(tmp_path, source, "-c", source)[1] == called(told, "python -c")
     (tmp_path / "notes").unlink(missing_ok=True)
     assert seen(tmp_path, source, "-", "a", stdin=source)[1] == called(told, "python -")
+    (tmp_path / "notes").unlink(missing_ok=True)
+    assert seen(tmp_path, source, "/dev/stdin", stdin=source)[1] == called(told, "/dev/stdin")
 
 
 @pytest.mark.parametrize(
@@ -252,7 +254,7 @@ def test_a_program_in_no_file_ends_and_says_all_as_without(tmp_path: Path, sourc
     env.pop(TEST_VARIABLE, None)
     for drops in ("", "if 1 > 2:\n    ValueError('no')\n"):
         program = source + drops
-        for argv in (["-c", program, "a"], ["-"], []):
+        for argv in (["-c", program, "a"], ["-"], [], ["/dev/stdin", "a"]):
             ends = []
             for site in ("", SITE.format(notes=str(tmp_path / "notes"), tree=os.path.realpath(tmp_path) + os.sep)):
                 (tmp_path / "sitecustomize.py").write_text(site)
