@@ -14,7 +14,7 @@ import builtins
 import os
 import sys
 
-from ..checks.comparisons import EXCEEDED, exceeds, is_false
+from ..checks.comparisons import EXCEEDED, exceeds, is_false, is_one
 from ..files import is_pipe, may_hold_limits, read, title, unfiled
 from ..frames import assertion_in, is_of, raised_at
 from ..hooks import compile_by, tell, watch
@@ -36,6 +36,8 @@ _SUSPICIOUS = (b"standalone_mode", b"allclose(", b"gradcheck(", b"equal(", b"ass
 _ASSERTING = (b"assert ", b"assert(")
 _CATCHING = (b"except:", b"except Exception", b"except*", b"AssertionError", b"BaseException", b"with ")
 _CAUGHT = "an AssertionError was caught, and nothing depends on it"
+_BEGINNING = (b"#", b"assert ", b"if ", b"elif ", b"while ", b"return ", b"and ", b"or ", b"print(")
+_GOING_ON = (b":", b",", b"\\", b" and", b" or")
 _CODES = (b"-", *(b"%d" % digit for digit in range(1, 10)))
 
 
@@ -147,6 +149,12 @@ class Programs:
             self._doubt(f"{name} came out false, and nothing depends on it", file, line)
         return value
 
+    def may_equal(self, value: Any, file: str, line: int) -> Any:
+        """A comparison by an operator, a statement of its own; of several elements it is a mask."""
+        if is_one(value) and is_false(value):
+            self._doubt("a comparison came out false, and nothing depends on it", file, line)
+        return value
+
     def exceeds(self, value: Any, bad: bool, file: str, line: int) -> Any:
         """A difference that is held to a limit, of which no more than words are made."""
         if exceeds(value, bad):
@@ -250,8 +258,8 @@ class _Importer:
 
 def _may_drop(source: bytes) -> bool:
     """Whether it is worth to read, which takes longer than many a program: it holds a comparison, an assertion in
-    brackets, or one and what may catch it, a line that begins with an exception or ends with `exit`, or a `return` that
-    may be of another number than 0.
+    brackets, or one and what may catch it, a line that begins with an exception or a comparison, or ends with `exit`, or
+    a `return` that may be of another number than 0.
     """
     if any(word in source for word in _SUSPICIOUS):
         return True
@@ -262,6 +270,8 @@ def _may_drop(source: bytes) -> bool:
     if b"assert" in source and any(word in source for word in (b"return", b"exit", b"SystemExit")):
         return True
     lines = [line.strip() for line in source.split(b"\n")]
+    if any(b" == " in line and _is_by_itself(line) for line in lines):
+        return True
     if any(line.endswith((b"exit", b"quit")) for line in lines):
         return True
     begins = (line.partition(b"(")[0] for line in lines)
@@ -269,3 +279,8 @@ def _may_drop(source: bytes) -> bool:
         return True
     returned = [line.partition(b"return ")[2] for line in lines]
     return any(value[:1] in _CODES or b" else " in value for value in returned if value)
+
+
+def _is_by_itself(line: bytes) -> bool:
+    """Whether a line with a comparison may be that alone."""
+    return not line.startswith(_BEGINNING) and not line.endswith(_GOING_ON) and b"=" not in line.partition(b" == ")[0]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast  # this module is imported where a program is read
 
 from ..source.limits import held_to_limits, meant_to_fail, only_told
-from ..source.statements import COMPARES, EXACT, compares, expects, is_check, makes_exception, raises, repeated
+from ..source.statements import (
+    COMPARES, EXACT, compares, expects, is_check, is_comparison, makes_exception, observes, raises, repeated,
+)  # fmt: skip
 from ..source.syntax import LOOPS, TRIES, called, imports, name_of, within
 from ..source.uses import Program
 from .left_early import left_early
@@ -67,6 +69,8 @@ class _Marker(ast.NodeTransformer):
         self._dropped = set(map(id, dropped))
         self._handlers = set(map(id, handlers))
         self._doubtful = set(map(id, (*_negated(nodes), *repeated(nodes), *told)))
+        around = (inner for node in nodes if isinstance(node, ast.stmt) and observes(node) for inner in ast.walk(node))
+        self._observed = set(map(id, (*around, *repeated(nodes))))
         self._has_marked = False
 
     def mark(self, *, begins: bool) -> bool:
@@ -126,6 +130,8 @@ class _Marker(ast.NodeTransformer):
             node.value = self._told("makes", value)
         elif compares(value) and id(value) not in self._dropped and not _has_keyword(value, "out"):
             node.value = self._compared(value)  # type: ignore[arg-type]
+        elif is_comparison(value) and not (compares(value) or id(value) in self._observed):
+            node.value = self._told("may_equal", value)
         else:
             self.generic_visit(node)
         return node

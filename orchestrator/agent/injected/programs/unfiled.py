@@ -47,6 +47,10 @@ def _run(name: str, args: tuple[Any, ...], code_of: CodeOf) -> None:
     main = sys.modules["__main__"].__dict__
     if not is_given:
         main.update(__file__=name, __cached__=None)
+    if name not in (COMMAND, STDIN):
+        from _frozen_importlib_external import SourceFileLoader  # as in `hooks`
+
+        main["__loader__"] = SourceFileLoader("__main__", name)
     elif sys.version_info >= (3, 13):  # which shows the lines of these
         import linecache
 
