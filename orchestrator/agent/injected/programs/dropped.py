@@ -15,8 +15,8 @@ import os
 import sys
 
 from ..checks.comparisons import EXCEEDED, exceeds, is_false, is_one
-from ..files import is_pipe, may_hold_limits, read, title, unfiled
-from ..frames import assertion_in, is_of, raised_at
+from ..files import COMMAND, is_pipe, may_hold_limits, read, title, unfiled
+from ..frames import INSTALLED, assertion_in, is_of, raised_at
 from ..hooks import compile_by, tell, watch
 from ..processes.inner import CHECKING
 from ..stage import test_around
@@ -24,16 +24,19 @@ from .unfiled import run_by
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import CodeType, TracebackType
-    from typing import Any
+    import ast
+    from types import CodeType, ModuleType, TracebackType
+    from typing import Any, Callable
 
     from ..processes.ends import End
     from ..processes.inner import Inner
     from ..stage import Notes
 
 _MARKS = "@nsa_pod_program"
-_SUSPICIOUS = (b"standalone_mode", b"allclose(", b"gradcheck(", b"equal(", b"assert (", b"assert(")
+_OF_FUTURE = 0x1FE0000  # flags of code, as `__future__` has them
+_SUSPICIOUS = (b"standalone_mode", b"exec(", b"'exec'", b'"exec"', b"allclose(", b"gradcheck(", b"equal(", b"assert (", b"assert(")
 _ASSERTING = (b"assert ", b"assert(")
+_IMPORTING = (b"    import ", b"    from ", b"\timport ", b"\tfrom ")  # perhaps a module that asserts
 _CATCHING = (b"except:", b"except Exception", b"except*", b"AssertionError", b"BaseException", b"with ")
 _CAUGHT = "an AssertionError was caught, and nothing depends on it"
 _BEGINNING = (b"#", b"assert ", b"if ", b"elif ", b"while ", b"return ", b"and ", b"or ", b"print(")
@@ -44,9 +47,12 @@ _CODES = (b"-", *(b"%d" % digit for digit in range(1, 10)))
 class Programs:
     """Of this process, if it runs a program of the tree."""
 
-    def __init__(self, tree: str, inner: Inner, end: End, notes: Notes) -> None:
-        self._tree, self._inner, self._end, self._notes = tree, inner, end, notes
+    def __init__(self, tree: str, inner: Inner, end: End, notes: Notes, helps: Callable[[str], bool]) -> None:
+        """Files of tests, and what `helps` them, have marks of their own."""
+        self._tree, self._inner, self._end, self._notes, self._helps = tree, inner, end, notes, helps
         self._path = ""
+        self._is_read = False  # whether the program is one to look at
+        self.after_import: dict[str, Callable[[ModuleType], None]] = {"runpy": self._watch_runpy}
         self._doubts: set[str] = set()
         self._out: tuple[str, int] | None = None  # the `with` out of which an assertion's failure is on its way
 
@@ -59,6 +65,7 @@ class Programs:
         program = (getattr(sys, "argv", None) or [""])[0]
         if test_around() is not None:
             return
+        compile_by(lambda loader, name: tell(self._part, loader.path))
         if program == "-m" and "-m" in words:
             self._watch_module(words[words.index("-m") + 1])
         elif program in ("-c", "-", "") or is_pipe(program):
@@ -81,6 +88,7 @@ class Programs:
         """The code of a program with marks; None where nothing is to be looked at, or it cannot be read."""
         if not self._is_own(path):
             return None
+        self._is_read = True
         source = read(path)
         if sys.flags.optimize and any(word in source for word in _ASSERTING) and self._asserts(path, source):
             self._notes.add(doubt=f"Python left the assertions of {_called(path)} out (-O)")
@@ -99,6 +107,37 @@ class Programs:
         if code is not None:
             setattr(builtins, _MARKS, self)
         return code
+
+    def _watch_runpy(self, runpy: Any) -> None:
+        """What `run_path` compiles."""
+
+        def compiled(source: Any, path: str, mode: str) -> Any:
+            return tell(self._part, os.path.realpath(path)) or compile(source, path, mode, dont_inherit=True)
+
+        runpy.compile = compiled
+
+    def _part(self, path: str) -> CodeType | None:
+        """The same of a file of the tree that the program imports, or runs in itself."""
+        if not (self._is_read and path.startswith(self._tree)) or "_pytest.config" in sys.modules:
+            return None
+        inside = path[len(self._tree) :]
+        is_other = self._helps(path) or any(site in inside for site in INSTALLED)
+        module = None if is_other else self._with_statements(path, read(path))
+        return None if module is None else compile(module, path, "exec", dont_inherit=True)
+
+    def _with_statements(self, path: str, source: bytes) -> ast.Module | None:
+        """A text with marks beside what is dropped there by statements of their own, if any."""
+        from .by_statement import Statements, may_hold
+
+        if not may_hold(source) or b"numba" in source:
+            return None
+        from ..source.syntax import parsed, walked
+
+        module = parsed(path, source)
+        if module is None or not Statements(module, path, _MARKS, list(walked(module))).mark():
+            return None
+        setattr(builtins, _MARKS, self)
+        return module
 
     def _is_own(self, path: str) -> bool:
         """Whether it is the tree's, as a program in no file is that runs there; or one such that is the stage's own,
@@ -154,6 +193,25 @@ class Programs:
         if is_one(value) and is_false(value):
             self._doubt("a comparison came out false, and nothing depends on it", file, line)
         return value
+
+    def compiles(self, text: Any, file: str, line: int) -> Any:
+        """What is compiled: with marks, if it is a text."""
+        if not isinstance(text, (str, bytes)):
+            return text
+        source = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        name = f"<text of {os.path.basename(file)} line {line}>"
+        module = tell(self._with_statements, name, source)
+        if module is None:
+            return text
+        unfiled[name] = source
+        return module
+
+    def executes(self, text: Any, file: str, line: int) -> Any:
+        """The same of what is executed, as in the future of whoever does."""
+        found = self.compiles(text, file, line)
+        if found is text:
+            return text
+        return compile(found, COMMAND, "exec", sys._getframe(1).f_code.co_flags & _OF_FUTURE, dont_inherit=True)
 
     def exceeds(self, value: Any, bad: bool, file: str, line: int) -> Any:
         """A difference that is held to a limit, of which no more than words are made."""
@@ -263,7 +321,7 @@ def _may_drop(source: bytes) -> bool:
     """
     if any(word in source for word in _SUSPICIOUS):
         return True
-    if any(word in source for word in _CATCHING) and any(word in source for word in _ASSERTING):
+    if any(word in source for word in _CATCHING) and any(word in source for word in (*_ASSERTING, *_IMPORTING)):
         return True
     if may_hold_limits(source):
         return True

@@ -24,7 +24,7 @@ class Told:
     def note(self, name, code, file, line, *, call): self._tell(name, line)
     def add(self, *, doubt): self._tell("doubt", doubt)
     def _tell(self, *what): open({notes!r}, "a").write(json.dumps(what) + "\\n")
-Programs({tree!r}, Told(), Told(), Told()).start()
+Programs({tree!r}, Told(), Told(), Told(), lambda path: False).start()
 """
 GUARD = "if __name__ == '__main__':\n    "
 MAIN = "import sys\ndef main():\n    if len(sys.argv) > {}:\n        return 1\n    return 0\n"
@@ -35,6 +35,8 @@ DOUBT = ["doubt", "allclose() came out false, and nothing depends on it (program
 JITTED = ["doubt", "what program.py drops is not seen, for it imports numba"]
 CAUGHT = ["doubt", "an AssertionError was caught, and nothing depends on it (program.py line 5)"]
 EXCEEDED = ["doubt", "a difference exceeded its limit, and nothing depends on it (program.py line 2)"]
+OPERATOR = ["doubt", "a comparison came out false, and nothing depends on it (program.py line 2)"]
+LEFT = ["doubt", "it was left before its assertions (program.py line 2)"]
 MASK = """class Mask:
     shape = (2,)
     def __sub__(self, other): return self
@@ -87,6 +89,17 @@ DROPPED: list[tuple[str, list[list[object]]]] = [
     (GOOD + "main()\n", []),
     (GOOD + GUARD + "main()\n", []),
     (GOOD + GUARD + "sys.exit(main())\n", []),
+    ("a, b = 1, 2\na == b\n", [OPERATOR]),
+    ("a, b = 1, 2\n(a == b)\nall([a == b])\n", [OPERATOR]),
+    ("a, b = 1, 2\na == 1\nc = a == b\nfor _ in range(9): a == b\ntry: a == b\nexcept TypeError: pass\n", []),
+    (MASK + "m == m\nabs(m) < 1\n", []),
+    ("print('no')\nraise SystemExit(0)\nassert 1 < 2\n", [LEFT]),
+    ("import sys\nsys.exit()\nassert 1 < 2\n", [LEFT]),
+    ("def main():\n    return\n    assert 1 < 2\nmain()\n", [LEFT]),
+    ("assert 1 < 2\nraise SystemExit(0)\nassert 1 < 2\n", []),
+    ("for x in 1, 2: print(x)\nraise SystemExit(0)\nassert 1 < 2\n", []),
+    ("def main(): assert 1 < 2\nmain()\nraise SystemExit(0)\nassert 1 < 2\n", []),
+    ("raise SystemExit(0)\ndef f(): assert 1 < 2\n", []),
     (BAD + GUARD + "assert main() == 1\n", []),
     (ONLY_1.replace("main", "check") + "check()\n", []),
     ("def save(x):\n    return 1 if x else 0\nsave('x')\n", []),
@@ -284,6 +297,59 @@ def test_an_interrupted_program_in_no_file(tmp_path: Path) -> None:
 def test_assertions_that_python_leaves_out(tmp_path: Path, source: str, told: bool) -> None:
     doubts = [["doubt", "Python left the assertions of python -c out (-O)"]] if told else []
     assert seen(tmp_path, source, "-O", "-c", source)[1] == doubts
+
+
+ASIDE = """import sys
+def allclose(a, b): return a == b
+def check():
+    allclose(1, 2)
+    return allclose(1, 2)
+if len(sys.argv) > 9:
+    ValueError("no")
+    sys.exit
+kept = allclose(1, 2)
+assert (kept, "is kept")
+check()
+"""
+TOLD_ASIDE = [["an assertion of a tuple", 10], ["allclose()", 4]]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import aside\n",
+        "import runpy\nassert not runpy.run_path('aside.py')['kept']\n",
+        "names = {}\nexec(open('aside.py').read(), names)\nassert not names['kept']\n",
+        "exec(open('aside.py', 'rb').read())\nassert not kept\n",
+        "exec(compile(open('aside.py').read(), 'aside.py', mode='exec'))\nassert check.__code__.co_filename == 'aside.py'\n",
+        "def f():\n    there = 3\n    exec(open('aside.py').read() + 'assert there == 3')\nf()\n",
+        "from __future__ import annotations\n"
+        "exec(open('aside.py').read() + 'def f(a: b): pass\\nassert f.__annotations__ == dict(a=\"b\")')\n",
+    ],
+)
+def test_what_is_dropped_in_what_a_program_brings_in(tmp_path: Path, source: str) -> None:
+    """By statements of their own; of all else others may make something."""
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "aside.py").write_text(ASIDE)
+    assert seen(tmp_path, source)[1] == TOLD_ASIDE
+    (tmp_path / "notes").unlink()
+    assert seen(tmp_path, source, "-c", source)[1] == TOLD_ASIDE
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["exec('x = 1; assert (', {})\n", "exec('raise ValueError(3)')\n", "compile('a', 'b', 'exec', 0, 1, 2)\n", "exec(3)\n"],
+)
+def test_what_is_executed_fails_as_without(tmp_path: Path, source: str) -> None:
+    def ended(site: str) -> tuple[int, str]:
+        (tmp_path / "sitecustomize.py").write_text(site)
+        command = [sys.executable, "-c", "import math\nmath.isclose(1, 1)\n" + source]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, timeout=60, text=True)
+        return done.returncode, done.stderr
+
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    env.pop(TEST_VARIABLE, None)
+    assert ended(SITE.format(notes=str(tmp_path / "notes"), tree=os.path.realpath(tmp_path) + os.sep)) == ended("")
 
 
 def test_a_program_without_a_suffix(tmp_path: Path) -> None:
