@@ -24,8 +24,8 @@ _OF_CARDS = ("gpu", "gpu_name", "device_name", "device")
 
 
 def doubts(case: Case) -> Iterator[str]:
-    """Of each table and JSON file, also where it is asked for as a text; what a stage takes from those that it needs may
-    be theirs.
+    """Of tables and JSON, also where they are asked for as text; what a stage takes from those that it needs may be
+    theirs.
     """
     if case.evidence["used_cuda"] is not False or case.stage["needs"]:
         return

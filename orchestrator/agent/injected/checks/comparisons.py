@@ -344,10 +344,8 @@ def is_false(value: Any) -> bool | None:
 
 
 def exceeds(value: Any, bad: bool) -> bool:
-    """Whether what a difference was compared with its limit for came to what is `bad`."""
-    return is_one(value) and is_false(value) is (not bad)
-
-
-def is_one(value: Any) -> bool:
-    """Whether it is one answer: one of several is nothing, as in a mask."""
-    return isinstance(value, bool) or getattr(value, "shape", None) in ((), (1,))
+    """Whether what a difference was compared with its limit for came to what is `bad`; one of several is nothing, as in
+    a mask.
+    """
+    is_one = isinstance(value, bool) or getattr(value, "shape", None) in ((), (1,))
+    return is_one and is_false(value) is (not bad)

@@ -33,10 +33,10 @@ class Statements(ast.NodeTransformer):
         self._module, self._path, self._marks = module, path, marks
         branches = (node.body for node in nodes if isinstance(node, (ast.If, ast.ExceptHandler)))
         ends = (s.value for body in branches for s in body if isinstance(s, ast.Expr) and _names_exit(s.value))
-        observed = (inner for node in nodes if isinstance(node, ast.stmt) and observes(node) for inner in ast.walk(node))
+        observing = (node for node in nodes if isinstance(node, ast.stmt) and observes(node))
         self._ends = set(map(id, ends))
         self._doubtful = set(map(id, repeated(nodes)))
-        self._meant = self._doubtful.union(map(id, observed))
+        self._meant = self._doubtful.union(id(inner) for node in observing for inner in ast.walk(node))
         self._has_marked = False
 
     def mark(self) -> bool:
@@ -77,8 +77,8 @@ class Statements(ast.NodeTransformer):
             node.value = self._told("makes", value)
         elif isinstance(value, ast.Call) and compares(value) and not any(k.arg == "out" for k in value.keywords):
             node.value = self._compared(value)
-        elif is_comparison(value) and not (compares(value) or id(value) in self._meant):
-            node.value = self._told("may_equal", value)
+        elif called(value) == "all" and is_comparison(value) and id(value) not in self._meant:
+            node.value = self._told("all_equal", value)
         else:
             self.generic_visit(node)
         return node

@@ -14,7 +14,7 @@ import builtins
 import os
 import sys
 
-from ..checks.comparisons import EXCEEDED, exceeds, is_false, is_one
+from ..checks.comparisons import EXCEEDED, exceeds, is_false
 from ..files import COMMAND, is_pipe, may_hold_limits, read, title, unfiled
 from ..frames import INSTALLED, assertion_in, is_of, raised_at
 from ..hooks import compile_by, tell, watch
@@ -34,13 +34,14 @@ if TYPE_CHECKING:
 
 _MARKS = "@nsa_pod_program"
 _OF_FUTURE = 0x1FE0000  # flags of code, as `__future__` has them
-_SUSPICIOUS = (b"standalone_mode", b"exec(", b"'exec'", b'"exec"', b"allclose(", b"gradcheck(", b"equal(", b"assert (", b"assert(")
+_SUSPICIOUS = (
+    b"standalone_mode", b"exec(", b"'exec'", b'"exec"', b"allclose(", b"gradcheck(", b"equal(", b"assert (", b"assert(",
+)  # fmt: skip
 _ASSERTING = (b"assert ", b"assert(")
 _IMPORTING = (b"    import ", b"    from ", b"\timport ", b"\tfrom ")  # perhaps a module that asserts
 _CATCHING = (b"except:", b"except Exception", b"except*", b"AssertionError", b"BaseException", b"with ")
 _CAUGHT = "an AssertionError was caught, and nothing depends on it"
 _BEGINNING = (b"#", b"assert ", b"if ", b"elif ", b"while ", b"return ", b"and ", b"or ", b"print(")
-_GOING_ON = (b":", b",", b"\\", b" and", b" or")
 _CODES = (b"-", *(b"%d" % digit for digit in range(1, 10)))
 
 
@@ -188,11 +189,9 @@ class Programs:
             self._doubt(f"{name} came out false, and nothing depends on it", file, line)
         return value
 
-    def may_equal(self, value: Any, file: str, line: int) -> Any:
-        """A comparison by an operator, a statement of its own; of several elements it is a mask."""
-        if is_one(value) and is_false(value):
-            self._doubt("a comparison came out false, and nothing depends on it", file, line)
-        return value
+    def all_equal(self, value: Any, file: str, line: int) -> Any:
+        """Whether all elements of a comparison were true, as a statement of its own."""
+        return self.may_compare(value, "all()", file, line)
 
     def compiles(self, text: Any, file: str, line: int) -> Any:
         """What is compiled: with marks, if it is a text."""
@@ -316,8 +315,8 @@ class _Importer:
 
 def _may_drop(source: bytes) -> bool:
     """Whether it is worth to read, which takes longer than many a program: it holds a comparison, an assertion in
-    brackets, or one and what may catch it, a line that begins with an exception or a comparison, or ends with `exit`, or
-    a `return` that may be of another number than 0.
+    brackets, or one and what may catch it, a text that is executed, a line that begins with an exception or ends with
+    `exit`, or a `return` that may be of another number than 0.
     """
     if any(word in source for word in _SUSPICIOUS):
         return True
@@ -328,7 +327,7 @@ def _may_drop(source: bytes) -> bool:
     if b"assert" in source and any(word in source for word in (b"return", b"exit", b"SystemExit")):
         return True
     lines = [line.strip() for line in source.split(b"\n")]
-    if any(b" == " in line and _is_by_itself(line) for line in lines):
+    if any(b"all(" in line and _is_by_itself(line) for line in lines):
         return True
     if any(line.endswith((b"exit", b"quit")) for line in lines):
         return True
@@ -341,4 +340,4 @@ def _may_drop(source: bytes) -> bool:
 
 def _is_by_itself(line: bytes) -> bool:
     """Whether a line with a comparison may be that alone."""
-    return not line.startswith(_BEGINNING) and not line.endswith(_GOING_ON) and b"=" not in line.partition(b" == ")[0]
+    return b"==" in line and not line.startswith(_BEGINNING) and b"=" not in line.partition(b"==")[0]
