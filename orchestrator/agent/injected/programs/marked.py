@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast  # this module is imported where a program is read
+from importlib.util import decode_source
 
 from ..source.limits import held_to_limits, meant_to_fail, only_told
 from ..source.statements import COMPARES, EXACT, compares, expects, is_check, raises
@@ -31,7 +32,7 @@ def marked(module: ast.Module, path: str, source: bytes, marks: str, *, begins: 
     nothing to mark, or Python itself is to say what is wrong with it.
     """
     try:
-        source.decode("utf-8")  # of a string nobody asks for that, as of a program
+        decode_source(source)  # of a string nobody asks whether that can be done, as of a program
         if not _Marker(module, path, marks).mark(begins=begins):
             return None
         ast.parse(source, path)  # for the warnings

@@ -92,6 +92,7 @@ DROPPED: list[tuple[str, list[list[object]]]] = [
     (GOOD + "main()\n", []),
     (GOOD + GUARD + "main()\n", []),
     (GOOD + GUARD + "sys.exit(main())\n", []),
+    ("# -*- coding: latin-1 -*-\nif 1 < 2:\n    ValueError('no')\n", [["a check (ValueError is made, and not raised)", 3]]),
     (MASK + "(m < 1).all()  # or m == 1\n", [ALL]),
     (MASK + "for _ in range(9): (m < 1).all()\ntry: (m < 1).all()\nexcept TypeError: pass\n# a.all() == b\n", []),
     (MASK + "near = (m < 1).all()\nif near == 1: near = (m == 1).all()\n", []),
