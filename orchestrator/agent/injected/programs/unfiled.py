@@ -7,6 +7,7 @@ process as an exception of the program would. So a hook runs the program in Pyth
 
 from __future__ import annotations
 
+import os
 import sys
 
 from ..files import COMMAND, STDIN, text, unfiled
@@ -44,6 +45,11 @@ def _run(name: str, args: tuple[Any, ...], code_of: CodeOf) -> None:
     code = tell(code_of, name)
     if code is None and is_given:
         return
+    if code is None:
+        try:
+            code = compile(source, name, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError):  # Python says itself what is wrong with it, or makes something of it
+            return _put_back(name, source)
     main = sys.modules["__main__"].__dict__
     if not is_given:
         main.update(__file__=name, __cached__=None)
@@ -58,7 +64,7 @@ def _run(name: str, args: tuple[Any, ...], code_of: CodeOf) -> None:
         linecache.cache[name] = (len(source), None, lines, name)
     ended = None
     try:
-        exec(compile(source, name, "exec", dont_inherit=True) if code is None else code, main)
+        exec(code, main)
     except SystemExit:
         raise
     except BaseException as error:
@@ -74,6 +80,17 @@ def _run(name: str, args: tuple[Any, ...], code_of: CodeOf) -> None:
 def _read(name: str) -> bytes:
     """All of it, which can be read once."""
     return sys.stdin.buffer.read() if name == STDIN else text(name)
+
+
+def _put_back(name: str, source: bytes) -> None:
+    """Into a file in its place, from which Python reads it anew."""
+    from tempfile import TemporaryFile
+
+    number = name.rpartition("/dev/fd/")[2]
+    with TemporaryFile() as f:
+        f.write(source)
+        f.seek(0)
+        os.dup2(f.fileno(), int(number) if number.isdigit() else 0)
 
 
 def _ends_by(error: BaseException) -> None:

@@ -270,8 +270,7 @@ def test_a_program_in_no_file_ends_and_says_all_as_without(tmp_path: Path, sourc
     env.pop(TEST_VARIABLE, None)
     for drops in ("", "if 1 > 2:\n    ValueError('no')\n"):
         program = source + drops
-        pipe = ["/dev/stdin", "a"] if source != "print(\n" else []  # of that Python itself cannot show the line
-        for argv in (["-c", program, "a"], ["-"], [], pipe):
+        for argv in (["-c", program, "a"], ["-"], [], ["/dev/stdin", "a"]):
             ends = []
             for site in ("", SITE.format(notes=str(tmp_path / "notes"), tree=os.path.realpath(tmp_path) + os.sep)):
                 (tmp_path / "sitecustomize.py").write_text(site)
