@@ -376,7 +376,9 @@ def test_the_program_of_a_command(command: str, program: str) -> None:
     assert program_of(command) == program
 
 
-@pytest.mark.parametrize("script", ["python -S x.py", "a; python3.11 -u -SI -c 'x'", "python -BS", "env python -I -S x"])
+@pytest.mark.parametrize(
+    "script", ["python -S x.py", "a; python3.11 -u -SI -c 'x'", "python -BS", "env python -I -S x"]
+)
 def test_a_script_runs_a_python_that_tells_nothing(script: str) -> None:
     assert leaves_site_out(script)
 
