@@ -146,8 +146,8 @@ What is written is believed where it is bad; where it is good, it is no more tha
   out what a test reads and does not check, on other data than the test's, where nothing else is launched. A doubt: a
   fixture of whose value nobody makes anything. Without `routes`, a test for CUDA whose code fell back to the CPU, where
   another of its stage launches a kernel.
-- A planted fault that only makes a test late, where the time comes by `datetime`, `os.times`, an alarm or what waits for a
-  while (`Event.wait(1)`, `join(1)`, `result(timeout=1)`), or has become an array or a whole number.
+- A planted fault that only makes a test late, where the time comes by `datetime`, `os.times`, an alarm or what waits
+  for a while (`Event.wait(1)`, `join(1)`, `result(timeout=1)`), or has become an array or a whole number.
 - What a build (`install`) takes from elsewhere and compiles, or adds. A doubt: a module of the commit that it changes.
 - An exit code of a program that a test's own shell drops (`python x.py || true`), where it stands for no failed
   assertion and no pytest: programs that fail as they should are what many tests start.

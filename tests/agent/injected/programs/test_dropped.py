@@ -38,6 +38,7 @@ DOUBT = ["doubt", "allclose() came out false, and nothing depends on it (program
 JITTED = ["doubt", "what program.py drops is not seen, for it imports numba"]
 CAUGHT = ["doubt", "an AssertionError was caught, and nothing depends on it (program.py line 5)"]
 EXCEEDED = ["doubt", "a difference exceeded its limit, and nothing depends on it (program.py line 2)"]
+MADE = "a check (ValueError is made, and not raised)"
 ALL = ["doubt", "all() came out false, and nothing depends on it (program.py line 10)"]
 LEFT = ["doubt", "it was left before its assertions (program.py line 2)"]
 MASK = """class Mask:
@@ -92,7 +93,7 @@ DROPPED: list[tuple[str, list[list[object]]]] = [
     (GOOD + "main()\n", []),
     (GOOD + GUARD + "main()\n", []),
     (GOOD + GUARD + "sys.exit(main())\n", []),
-    ("# -*- coding: latin-1 -*-\nif 1 < 2:\n    ValueError('no')\n", [["a check (ValueError is made, and not raised)", 3]]),
+    ("# -*- coding: latin-1 -*-\nif 1 < 2:\n    ValueError('no')\n", [[MADE, 3]]),
     (MASK + "(m < 1).all()  # or m == 1\n", [ALL]),
     (MASK + "for _ in range(9): (m < 1).all()\ntry: (m < 1).all()\nexcept TypeError: pass\n# a.all() == b\n", []),
     (MASK + "near = (m < 1).all()\nif near == 1: near = (m == 1).all()\n", []),
