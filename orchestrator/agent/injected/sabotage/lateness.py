@@ -37,8 +37,8 @@ def _asked(module: ast.Module, line: int) -> Iterator[Question]:
     around = [node for node in walked(module) if isinstance(node, ast.stmt) and _holds(node, line)]
     function = next((node for node in reversed(around) if isinstance(node, DEFINITIONS)), module)
     for node in around:
-        if isinstance(node, (ast.If, ast.Assert)) and not (isinstance(node, ast.If) and _holds(node.test, line)):
-            fails = isinstance(node, ast.If) and any(_holds(inner, line) for inner in node.body)
+        fails = isinstance(node, ast.If) and any(_holds(inner, line) for inner in node.body)
+        if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and (fails or not _holds(node.test, line))):
             yield _question(node.test, fails=fails)
             names = ids_in(node.test)
             sets: list[Any] = [n for n in walked(function) if isinstance(n, SETS)]

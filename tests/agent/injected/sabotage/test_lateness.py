@@ -75,6 +75,7 @@ def failed(source: str, tmp_path: Path) -> BaseException:
         "assert statistics.mean([took(), took()]) < 0.01",
         "assert timeit.timeit(lambda: time.sleep(0.02), number=1) < 0.01",
         "t = took()\nis_fast = t < 0.01\nif not is_fast:\n    pytest.fail('slow')",
+        "is_fast = took() < 0.01\nif not is_fast: pytest.fail('slow')",
         "assert took() == pytest.approx(0.001, abs=0.01)",
         "assert abs(0.001 - took()) < 0.01",
         "assert round(took(), 2) == 0.0",
