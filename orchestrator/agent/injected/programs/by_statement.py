@@ -34,6 +34,8 @@ class Statements(ast.NodeTransformer):
         branches = (node.body for node in nodes if isinstance(node, (ast.If, ast.ExceptHandler)))
         ends = (s.value for body in branches for s in body if isinstance(s, ast.Expr) and _names_exit(s.value))
         observing = (node for node in nodes if isinstance(node, ast.stmt) and observes(node))
+        imports = (node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)))
+        self._imported = {alias.asname or alias.name.partition(".")[0] for node in imports for alias in node.names}
         self._ends = set(map(id, ends))
         self._doubtful = set(map(id, repeated(nodes)))
         self._meant = self._doubtful.union(id(inner) for node in observing for inner in ast.walk(node))
@@ -75,13 +77,21 @@ class Statements(ast.NodeTransformer):
             node.value = self._told("names", value, name_of(value))
         elif makes_exception(value):
             node.value = self._told("makes", value)
-        elif isinstance(value, ast.Call) and compares(value) and not any(k.arg == "out" for k in value.keywords):
+        elif isinstance(value, ast.Call) and compares(value) and self._only_compares(value):
             node.value = self._compared(value)
         elif called(value) == "all" and is_comparison(value) and id(value) not in self._meant:
             node.value = self._told("all_equal", value)
         else:
             self.generic_visit(node)
         return node
+
+    def _only_compares(self, call: ast.Call) -> bool:
+        """Whether a call that is named so is there for its result: a method may do more (`self.equal(1)`)."""
+        root = call.func
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        is_function = root is call.func or getattr(root, "id", "") in self._imported
+        return is_function and not has_out(call)
 
     def visit_Assert(self, node: ast.Assert) -> ast.Assert:
         items = node.test.elts if isinstance(node.test, ast.Tuple) else []
@@ -96,6 +106,11 @@ def _of_text(call: ast.Call) -> str:
     mode: Any = [*call.args[2:3], *(k.value for k in call.keywords if k.arg == "mode")]
     is_compiled = name == "compile" and [getattr(m, "value", "") for m in mode] == ["exec"]
     return "executes" if name == "exec" else "compiles" if is_compiled else ""
+
+
+def has_out(call: ast.Call) -> bool:
+    """Whether what it returns is written elsewhere, too."""
+    return any(keyword.arg == "out" for keyword in call.keywords)
 
 
 def _names_exit(node: ast.expr) -> bool:

@@ -9,7 +9,7 @@ from ..source.limits import held_to_limits, meant_to_fail, only_told
 from ..source.statements import COMPARES, EXACT, compares, expects, is_check, raises
 from ..source.syntax import LOOPS, TRIES, called, imports, name_of, within
 from ..source.uses import Program
-from .by_statement import Statements
+from .by_statement import Statements, has_out
 from .left_early import left_early
 
 TYPE_CHECKING = False
@@ -85,6 +85,9 @@ class _Marker(Statements):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         super().visit_Call(node)
         return self._compared(node) if id(node) in self._dropped else self._limited(node)
+
+    def _only_compares(self, call: ast.Call) -> bool:
+        return not has_out(call)
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
