@@ -69,9 +69,11 @@ def _at_once(body: list[ast.stmt], program: Program) -> Iterator[ast.stmt]:
 
 
 def _asserts(statement: ast.stmt) -> bool:
-    """Whether it comes to an assertion in any case."""
-    if isinstance(statement, (ast.Assert, ast.Expr)):
-        return isinstance(statement, ast.Assert) or checks(statement)
+    """Whether it comes to an assertion in any case; `assert False` says that nobody comes there."""
+    if isinstance(statement, ast.Assert):
+        return not isinstance(statement.test, ast.Constant)
+    if isinstance(statement, ast.Expr):
+        return checks(statement)
     held = [] if isinstance(statement, (ast.If, *SCOPES)) else getattr(statement, "body", [])
     return any(map(_asserts, held))
 

@@ -103,6 +103,7 @@ DROPPED: list[tuple[str, list[list[object]]]] = [
     ("assert 1 < 2\nraise SystemExit(0)\nassert 1 < 2\n", []),
     ("for x in 1, 2: print(x)\nraise SystemExit(0)\nassert 1 < 2\n", []),
     ("def main(): assert 1 < 2\nmain()\nraise SystemExit(0)\nassert 1 < 2\n", []),
+    ("print('no')\nraise SystemExit(0)\nassert False\n", []),
     ("raise SystemExit(0)\ndef f(): assert 1 < 2\n", []),
     (BAD + GUARD + "assert main() == 1\n", []),
     (ONLY_1.replace("main", "check") + "check()\n", []),
