@@ -101,9 +101,11 @@ class Statements(ast.NodeTransformer):
 
 
 def _of_text(call: ast.Call) -> str:
-    """The mark for what executes a text, or compiles one that is to be executed: Python's own functions."""
+    """The mark for what executes a text, or compiles one that is to be executed: Python's own functions. With flags it
+    may be that no more than its syntax is asked for.
+    """
     name = getattr(call.func, "id", "")
-    mode: Any = [*call.args[2:3], *(k.value for k in call.keywords if k.arg == "mode")]
+    mode: Any = [*call.args[2:], *(k.value for k in call.keywords if k.arg in ("mode", "flags"))]
     is_compiled = name == "compile" and [getattr(m, "value", "") for m in mode] == ["exec"]
     return "executes" if name == "exec" else "compiles" if is_compiled else ""
 

@@ -351,6 +351,7 @@ def test_what_is_dropped_in_what_a_program_brings_in(tmp_path: Path, source: str
         "exec('x = 1; assert (', {})\n",
         "exec('raise ValueError(3)')\n",
         "compile('a', 'b', 'exec', 0, 1, 2)\n",
+        "import ast\nraise SystemExit(ast.dump(compile('assert (a, b)', 'b', 'exec', ast.PyCF_ONLY_AST)))\n",
         "exec(3)\n",
     ],
 )
