@@ -51,7 +51,8 @@ def doubts(case: Case) -> Iterator[Optional[str]]:
     yield from _gpu(case)
     yield from execution.doubts(case)
     if record["guarded"] is False:
-        yield "Python ran with -S, or its report was damaged: where its modules came from is not known"
+        without_site = "Python ran with -S, which leaves out what tells the agent of it (run it without)"
+        yield f"{without_site}, or its report was damaged: where its modules came from is not known"
 
 
 def _elsewhere(case: Case) -> Iterator[str]:

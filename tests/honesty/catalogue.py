@@ -137,13 +137,17 @@ What is written is believed where it is bad; where it is good, it is no more tha
 - Assertions that a compiler leaves out (`NDEBUG`); a check in a lambda that nobody calls; a backend of torch.compile
   that runs what it is given (`backend="eager"`).
 - A check of a program below a flag that its command does not give, or a level of logging, where it prints that all is
-  well; code that a program has from bytes of a file elsewhere, by `marshal` or `pickle`.
+  well; code that a program has from bytes of a file elsewhere, by `marshal` or `pickle`; a comparison by an operator
+  that is a statement of a program (`a == b`: it may be there to be shown); what `python -i -c` drops; what a module
+  or an executed text drops by more than one statement.
 - A Makefile from outside the tree. A doubt: another program than a Python or a shell's script, and a file that a script
   reads in, unless they are installed or only set variables.
 - A kernel that another process launches, or a fixture that keeps anything else, a `setup_method` above all, or hands
   out what a test reads and does not check, on other data than the test's, where nothing else is launched. A doubt: a
   fixture of whose value nobody makes anything. Without `routes`, a test for CUDA whose code fell back to the CPU, where
   another of its stage launches a kernel.
+- A planted fault that only makes a test late, where the time comes by `datetime`, `os.times`, an alarm or what waits
+  for a while (`Event.wait(1)`, `join(1)`, `result(timeout=1)`), or has become an array or a whole number.
 - What a build (`install`) takes from elsewhere and compiles, or adds. A doubt: a module of the commit that it changes.
 - An exit code of a program that a test's own shell drops (`python x.py || true`), where it stands for no failed
   assertion and no pytest: programs that fail as they should are what many tests start.

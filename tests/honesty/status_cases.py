@@ -308,6 +308,11 @@ ENDS = """
 """
 
 COMPARES = "def allclose(a, b): return abs(a - b) < 0.1\ndef equal(a, b): return a == b\n"
+IN_THREAD = """from threading import Thread
+def check(): assert 1 == 2
+Thread(target=check).start()
+print("1 case")
+"""
 COMPARED = """
 if not allclose(1.0, 1.0): print("differs")
 assert not allclose(1.0, 2.0), "they differ"
@@ -723,6 +728,38 @@ PROGRAMS = [
     _program_lie("made_and_not_raised", "a program makes an exception, and does not raise it",
                  "if len('ab') != 3:\n    ValueError('differs')\nprint('same')", "is made, and not raised",
                  "compared_asked"),
+    _program_lie("compared_in_import", "a module that a program imports drops a comparison",
+                 "import loosely\nprint('1 case')", "allclose.. failed.*loosely.py line 3", "brought_in",
+                 files={"loosely.py": COMPARES + "allclose(1.0, 2.0)\n"}),
+    _program_lie("compared_in_text", "a file that a program executes drops a comparison",
+                 "exec(open('loosely.txt').read())\nprint('1 case')", "allclose.. failed.*in_text.py line 3. line 3",
+                 "brought_in", files={"loosely.txt": COMPARES + "allclose(1.0, 2.0)\n"}),
+    lie(runs("asserted_in_thread", "failed", "an assertion in a thread failed", "bash", "-c",
+             "python in_thread.py 2> /dev/null", files={"in_thread.py": IN_THREAD}),
+        "the assertion of a thread fails, and nobody reads what Python prints", honest="brought_in"),
+    truth(_program("brought_in", """
+              import io, sys, threading
+              import strictly, runpy
+              assert not runpy.run_path("strictly.py")["near"]
+              names = {}
+              exec(compile(open("strictly.py").read(), "strictly.py", "exec"), names)
+              assert not names["near"]
+              failed = []
+              def check(): assert 1 == 2
+              def run():
+                  thread = threading.Thread(target=check)
+                  thread.start()
+                  thread.join()
+              sys.stderr = io.StringIO()
+              run()
+              assert "in check" in sys.stderr.getvalue()
+              sys.stderr = sys.__stderr__
+              threading.excepthook = lambda of: failed.append(of.exc_type)
+              run()
+              assert failed == [AssertionError]
+              print("1 case")
+          """, files={"strictly.py": COMPARES + "near = allclose(1.0, 2.0)\nassert equal(1.0, 1.0), 'differ'\n"}),
+          "what a program imports and executes keeps what it compares; failures of threads are looked at"),
     lie(runs("compared_by_command", "failed", "allclose.. failed.*python -c line 3", "python", "-c",
              COMPARES + "print('match' if allclose(1.0, 2.0) else 'differ')"),
         "python -c says whether two results match", honest="compared_in_no_file"),
@@ -732,8 +769,16 @@ PROGRAMS = [
     lie(runs("compared_by_document", "failed", "is made, and not raised.*python - line 2", "bash", "-c",
              "python - <<'END'\nif len('ab') != 3:\n    ValueError('differs')\nprint('same')\nEND\n"),
         "a program on stdin makes an exception, and does not raise it", honest="compared_in_no_file"),
+    lie(runs("compared_by_pipe", "failed", "allclose.. failed.*/dev/fd/63 line 3", "bash", "-c",
+             f"python <(echo '{COMPARES}allclose(1.0, 2.0)')\necho 1 case"),
+        "python reads a program of a pipe, which drops a comparison", honest="compared_in_no_file"),
+    lie(runs("compared_elsewhere", "failed", "allclose.. failed.*python -c line 3", "bash", "-c",
+             f"cd /tmp\npython -c '{COMPARES}allclose(1.0, 2.0)'\necho 1 case"),
+        "python -c drops a comparison in a folder outside of the tree", honest="compared_in_no_file"),
     truth(runs("compared_in_no_file", "passed", "", "bash", "-c",
-               f"python -c '{COMPARES}{COMPARED}' && python - <<'END'\n{COMPARES}{COMPARED}END\n"),
-          "python -c, and a program on stdin, depend on what they compare"),
+               f"python -c '{COMPARES}{COMPARED}' && python - <<'END'\n{COMPARES}{COMPARED}END\n"
+               f"python <(echo '{COMPARES}{COMPARED}')\ncd /tmp\npython /dev/stdin <<'END'\n"
+               f"{COMPARES}{COMPARED}import os\nos._exit(0)\nEND\n"),
+          "python -c, and programs on stdin and of pipes, depend on what they compare, also elsewhere"),
 ]  # fmt: skip
 CASES = [*HONEST, *SHELLS, *CHILDREN_LIES, *PROGRAMS]

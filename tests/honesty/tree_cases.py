@@ -486,6 +486,11 @@ LIES = [
         honest="own_module",
         before=first("modules_hidden", "pass"),
     ),
+    lie(
+        runs("modules_hidden_by_script", "invalid", "ran with -S", "bash", "-c", "python -S -c 'print(1)'"),
+        "a script's python -S hides where its modules come from",
+        honest="own_module",
+    ),
     truth(
         runs("copied", "passed", "", "python", "-c", COPIED.format(""), files=CORE),
         "a copy of the tree's package, as it is, is used from $TMPDIR",

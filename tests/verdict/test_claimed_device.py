@@ -17,6 +17,8 @@ H100 = "NVIDIA H100 80GB HBM3"
         (f'{{"ms": 1.5, "gpu": "{H100}"}}', False, f"gpu is '{H100}'"),
         (f'[{{"ms": 1.5, "device_name": "{H100}"}}, {{"ms": 2.5}}]', False, f"device_name is '{H100}'"),
         ('{"n": 1, "tflops": 1.5, "device": "cuda"}\n{"n": 2, "tflops": 2.5, "device": "cuda"}\n', True, "'cuda'"),
+        ('{"meta": {"device": "cuda:1"}, "rows": [{"ms": 1.5}]}', True, "device is 'cuda:1'"),
+        ('{"results": [{"ms": 1.5, "device": "cuda"}, {"ms": 2.5, "device": "cuda"}]}', True, "'cuda'"),
         ("n,latency,device\n1,1.5,cuda\n2,2.5,cuda\n", True, "'cuda'"),
     ],
 )
@@ -36,6 +38,8 @@ def test_what_says_that_it_was_measured_on_a_gpu(content: str, has_gpu: bool, sa
         (f"name,ms,device\nours,1.5,cpu\nbaseline,1.2,{H100}\n", False),
         ('{"ms": 1.5, "device": {"name": "cuda"}}', True),
         ('{"ms": 1.5', True),
+        ('{"results": [{"ms": 1.5, "device": "cuda"}, {"ms": 2.5, "device": "cpu"}]}', True),
+        ("ms: 1.5\ndevice: cuda\n", True),
         ("", True),
     ],
 )

@@ -26,6 +26,7 @@ _RUN_TESTS = re.compile(r"(?:cargo|go|npm|yarn|pnpm|make|gmake|ninja|meson|bazel
 _WRITTEN_IN_PYTHON = re.compile(r"py\.?test[\d.]*|torchrun|accelerate|deepspeed|coverage|tox|nox")
 MAKES = ("make", "gmake", "ninja")
 _LONGEST_FIRST_LINE = 4096
+_WITHOUT_SITE = re.compile(r"\bpython[\d.]*(?:\s+-(?![cm])\w+)*\s+-(?![cm])[A-Za-z]*S[A-Za-z]*\b")
 
 
 class Where(NamedTuple):
@@ -34,6 +35,11 @@ class Where(NamedTuple):
     tree: Path
     cwd: Path
     programs: Sequence[str]
+
+
+def leaves_site_out(text: str) -> bool:
+    """Whether a script runs a Python by `-S`, which tells nothing of itself then."""
+    return _WITHOUT_SITE.search(text) is not None
 
 
 def program_of(command: str) -> str:

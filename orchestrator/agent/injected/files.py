@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from _stat import S_ISFIFO  # without what `stat` adds
 
 COMMAND, STDIN = "<string>", "<stdin>"
 """What Python calls a program that comes in no file: of `-c`, and of its standard input."""
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 unfiled: dict[str, bytes] = {}
-"""The text of the one that this process runs, by that name."""
+"""The text of the one that this process runs, by that name, or by that of the pipe from which it came."""
 
 
 def text(file: str) -> bytes:
@@ -20,6 +21,14 @@ def text(file: str) -> bytes:
         return unfiled[file]
     with open(file, "rb") as f:
         return f.read()
+
+
+def is_pipe(file: str) -> bool:
+    """Whether what it holds can be read once."""
+    try:
+        return S_ISFIFO(os.stat(file).st_mode)
+    except OSError:
+        return False
 
 
 def read(file: str) -> bytes:
@@ -32,7 +41,7 @@ def read(file: str) -> bytes:
 
 def title(file: str) -> str:
     """How the program is called in a sentence that comes in no file; blank for a file."""
-    return {COMMAND: "python -c", STDIN: "python -"}.get(file, "")
+    return {COMMAND: "python -c", STDIN: "python -"}.get(file, file if file in unfiled else "")
 
 
 def place_of(file: str, line: int) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class Guard:
         self.end = End(config, self.notes)
         self._lost = lost = Lost(self.checks, self.end)
         self._idle = IdleTests(self.checks.tree, self.notes)
-        self._programs = Programs(self.checks.tree, lost.inner, self.end, self.notes)
+        self._programs = Programs(self.checks.tree, lost.inner, self.end, self.notes, self.checks.marking.helps)
         made = MadeEnvironments(config)  # before what asks who has started a process
         of_tests = (self.checks.marking, Comparisons(self.checks))
         self._finder = finder = Finder(self.checks.tree, config.all("name"), self._seek)
@@ -65,7 +65,7 @@ class Guard:
         self._late: dict[Callable[[Guard], Any], Any] = {}
         finder.when_imported({"_pytest.config": self._watch_sessions, "coverage.inorout": _leave_out_of_coverage})
         finder.when_imported({"torch._dynamo.trace_rules": lambda rules: rules.add(__name__.partition(".")[0])})
-        for each in (made, self._launches, *of_tests, lost, lost.children, lost.inner):
+        for each in (made, self._launches, *of_tests, lost, lost.children, lost.inner, self._programs):
             finder.when_imported(each.after_import)
         for target in config.all("kill"):
             from .sabotage import target as sabotage

@@ -15,7 +15,7 @@ from orchestrator.agent.evidence.earlier_runs import left_by_others
 from orchestrator.agent.evidence.escaped import escaped
 from orchestrator.agent.evidence.measuring import Measuring
 from orchestrator.agent.evidence.observed import Observed, read_observed
-from orchestrator.agent.evidence.programs import Where
+from orchestrator.agent.evidence.programs import Where, leaves_site_out
 from orchestrator.agent.evidence.provenance import StageOrigins
 from orchestrator.agent.evidence.secret_files import redact_logs, take_away
 from orchestrator.agent.layout import Layout
@@ -145,6 +145,8 @@ class Findings:
         where = Where(ground.places.tree, self.command.cwd, bins)
         lost = exit_codes.read(self._folder, ran, where, seen.children, processes)
         record["idle_programs"], record["inert_programs"] = list(seen.idle), [*seen.inert, *lost.inert]
+        if seen.guarded is None and any(map(leaves_site_out, lost.scripts)):
+            record["guarded"] = False
         record["lost_exit_codes"], record["unseen_exit_codes"] = lost.lost, lost.unseen
         return lost
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 import csv
 import json
 import re
-from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, List, Mapping, Optional
 
-from orchestrator.verdict.artifacts import text, timings
-from orchestrator.verdict.artifacts.asked import kind_of
+from orchestrator.verdict.artifacts import timings
 from orchestrator.verdict.artifacts.cells import named, shown
 from orchestrator.verdict.artifacts.evidence import asked
 from orchestrator.verdict.artifacts.unmeasured import content_of
@@ -25,14 +24,15 @@ _OF_CARDS = ("gpu", "gpu_name", "device_name", "device")
 
 
 def doubts(case: Case) -> Iterator[str]:
-    """Of each table and JSON file; what a stage takes from those that it needs may be theirs."""
+    """Of tables and JSON, also where they are asked for as text; what a stage takes from those that it needs may be
+    theirs.
+    """
     if case.evidence["used_cuda"] is not False or case.stage["needs"]:
         return
     for artifact in asked(case):
-        if kind_of(artifact) is not text.KIND:
-            said = why(content_of(case, artifact["path"]), has_gpu=case.run.devices != frozenset())
-            if said:
-                yield f"artifact {artifact['path']} {said}, and the stage used no CUDA"
+        said = why(content_of(case, artifact["path"]), has_gpu=case.run.devices != frozenset())
+        if said:
+            yield f"artifact {artifact['path']} {said}, and the stage used no CUDA"
 
 
 def why(content: str, *, has_gpu: bool) -> Optional[str]:
@@ -49,14 +49,20 @@ def why(content: str, *, has_gpu: bool) -> Optional[str]:
     return None
 
 
-def _rows(content: str) -> List[Mapping[str, Any]]:
-    """Those of a table, of lines or a list of JSON; or the one object."""
+def _rows(content: str) -> Iterable[Mapping[str, Any]]:
+    """Those of a table, or of lines of JSON; or the objects of JSON, at any depth."""
     try:
-        found = json.loads(content)
+        return list(_objects(json.loads(content)))
     except (ValueError, RecursionError):
         return _of_lines(content.splitlines())
-    rows = found if isinstance(found, list) else [found]
-    return [row for row in rows if isinstance(row, dict)]
+
+
+def _objects(found: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(found, dict):
+        yield found
+    inside = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
+    for each in inside:
+        yield from _objects(each)
 
 
 def _of_lines(lines: List[str]) -> List[Mapping[str, Any]]:

@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.agent.evidence import exit_codes
 from orchestrator.agent.evidence.processes import Processes
-from orchestrator.agent.evidence.programs import Where, program_of
+from orchestrator.agent.evidence.programs import Where, leaves_site_out, program_of
 from orchestrator.agent.evidence.shell import recorder
 from orchestrator.agent.layout import Layout
 from orchestrator.shared.stage_record import blank
@@ -374,3 +374,15 @@ def test_without_a_bash_nothing_is_changed(tmp_path: Path, monkeypatch: pytest.M
 )
 def test_the_program_of_a_command(command: str, program: str) -> None:
     assert program_of(command) == program
+
+
+@pytest.mark.parametrize(
+    "script", ["python -S x.py", "a; python3.11 -u -SI -c 'x'", "python -BS", "env python -I -S x"]
+)
+def test_a_script_runs_a_python_that_tells_nothing(script: str) -> None:
+    assert leaves_site_out(script)
+
+
+@pytest.mark.parametrize("script", ["python x.py -S", "python -c 'x' -S", "python -m x -S", "python -s -I x", "ls -S"])
+def test_a_script_runs_none_such(script: str) -> None:
+    assert not leaves_site_out(script)

@@ -230,6 +230,10 @@ STAGES = [
         json_stage("claimed", "claims.py", "cuda"),
         ["artifact claimed says that device is 'cuda', and the stage used no CUDA"],
     ),
+    (
+        stage("claimed_in_a_text", "claims.py", "cuda:0"),
+        ["artifact claimed_in_a_text says that device is 'cuda:0', and the stage used no CUDA"],
+    ),
     (json_stage("claimed_cpu", "claims.py", "cpu"), []),
     (json_stage("claimed_of_another", "claims.py", "cuda", needs=["claimed"]), []),
     (stage("forked", "-m", "pytest", "forked", expect={"tests": {"min_passed": 2}}), []),
@@ -393,7 +397,7 @@ def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}
     assert (
-        "2 assertions of passed tests never ran; 46 doubts (claimed: artifact claimed says that device is 'cuda'"
+        "2 assertions of passed tests never ran; 47 doubts (claimed: artifact claimed says that device is 'cuda'"
         in outcome.json["summary"]
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from ..files import unfiled
 from ..stage import FOLDER, test_around
 
 TYPE_CHECKING = False
@@ -123,7 +124,7 @@ class Imports:
         file = own.get("__file__") if own else None
         if file is None and type(module) is type(sys) and own and own.get("__spec__") is None:
             self._look_at_made(key)
-        if not isinstance(file, str) or file.startswith(_INJECTED):
+        if not isinstance(file, str) or file.startswith(_INJECTED) or file in unfiled:
             return
         # A package may file another one under a name of its own: the module's real name is its spec's.
         name = getattr(own.get("__spec__"), "name", None) or key

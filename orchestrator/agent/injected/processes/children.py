@@ -17,7 +17,7 @@ from _weakref import ref  # `weakref` has more than is needed
 from os import getpid
 from sys import _getframe  # bound here, as in `hooks`
 
-from ..files import COMMAND, STDIN, place_of
+from ..files import COMMAND, STDIN, place_of, unfiled
 from ..frames import drops_result, is_of, outside, package
 from ..hooks import Attribute, caller, replace, watch
 from ..stage import test_around
@@ -184,7 +184,7 @@ class Children:
         if frame is None or is_in_test(frame):
             return not is_in_test(frame)
         file = frame.f_code.co_filename
-        if file in (COMMAND, STDIN):
+        if file in (COMMAND, STDIN, *unfiled):
             return frame.f_globals.get("__name__") == "__main__"
         return os.path.abspath(file).startswith(self._checks.tree)
 

@@ -79,6 +79,18 @@ class Inner:
         if status not in (None, 0) and not _runs_tests():
             self._end.ended_inside(status if isinstance(status, int) else 1)
 
+    def thread_fails(self, error: BaseException) -> None:
+        """By an assertion in code of a program, which Python only prints: to a stream that nobody reads, if any; into
+        one in memory, which may be looked at, it is not lost.
+        """
+        traceback, place = error.__traceback__, None
+        while traceback is not None:
+            if self._children.is_ours(traceback.tb_frame):
+                place = traceback.tb_frame.f_code.co_filename, traceback.tb_lineno
+            traceback = traceback.tb_next
+        if place is not None and (sys.stderr is None or hasattr(sys.stderr, "name")):
+            self.note("an assertion in a thread", 1, *place, call=True)
+
     def _leaves(self, frame: FrameType | None, status: object = None) -> None:
         """By `sys.exit`: the module that runs inside of another one, if there is one."""
         while frame is not None and frame.f_code.co_name != "<module>":

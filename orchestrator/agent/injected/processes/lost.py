@@ -78,6 +78,7 @@ class Lost:
         in_test = self._checks.now.test is not None and "_pytest.config" in sys.modules
         if isinstance(args.exc_value, Exception if in_test else AssertionError):
             self._lose("in a thread", args.exc_value)
+            self.inner.thread_fails(args.exc_value)
         elif isinstance(args.exc_value, SystemExit) and self._checks.now.test is None:
             self.inner.thread_leaves(args.exc_value.code)
 

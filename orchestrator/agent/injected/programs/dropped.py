@@ -15,8 +15,8 @@ import os
 import sys
 
 from ..checks.comparisons import EXCEEDED, exceeds, is_false
-from ..files import may_hold_limits, read, title
-from ..frames import assertion_in, is_of, raised_at
+from ..files import COMMAND, is_pipe, may_hold_limits, read, title, unfiled
+from ..frames import INSTALLED, assertion_in, is_of, raised_at
 from ..hooks import compile_by, tell, watch
 from ..processes.inner import CHECKING
 from ..stage import test_around
@@ -24,27 +24,36 @@ from .unfiled import run_by
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import CodeType, TracebackType
-    from typing import Any
+    import ast
+    from types import CodeType, ModuleType, TracebackType
+    from typing import Any, Callable
 
     from ..processes.ends import End
     from ..processes.inner import Inner
     from ..stage import Notes
 
 _MARKS = "@nsa_pod_program"
-_SUSPICIOUS = (b"standalone_mode", b"allclose(", b"gradcheck(", b"equal(", b"assert (", b"assert(")
+_OF_FUTURE = 0x1FE0000  # flags of code, as `__future__` has them
+_SUSPICIOUS = (
+    b"standalone_mode", b"exec(", b"'exec'", b'"exec"', b"allclose(", b"gradcheck(", b"equal(", b"assert (", b"assert(",
+)  # fmt: skip
 _ASSERTING = (b"assert ", b"assert(")
+_IMPORTING = (b"    import ", b"    from ", b"\timport ", b"\tfrom ")  # perhaps a module that asserts
 _CATCHING = (b"except:", b"except Exception", b"except*", b"AssertionError", b"BaseException", b"with ")
 _CAUGHT = "an AssertionError was caught, and nothing depends on it"
+_BEGINNING = (b"#", b"assert ", b"if ", b"elif ", b"while ", b"return ", b"and ", b"or ", b"print(")
 _CODES = (b"-", *(b"%d" % digit for digit in range(1, 10)))
 
 
 class Programs:
     """Of this process, if it runs a program of the tree."""
 
-    def __init__(self, tree: str, inner: Inner, end: End, notes: Notes) -> None:
-        self._tree, self._inner, self._end, self._notes = tree, inner, end, notes
+    def __init__(self, tree: str, inner: Inner, end: End, notes: Notes, helps: Callable[[str], bool]) -> None:
+        """Files of tests, and what `helps` them, have marks of their own."""
+        self._tree, self._inner, self._end, self._notes, self._helps = tree, inner, end, notes, helps
         self._path = ""
+        self._is_read = False  # whether the program is one to look at
+        self.after_import: dict[str, Callable[[ModuleType], None]] = {"runpy": self._watch_runpy}
         self._doubts: set[str] = set()
         self._out: tuple[str, int] | None = None  # the `with` out of which an assertion's failure is on its way
 
@@ -57,9 +66,10 @@ class Programs:
         program = (getattr(sys, "argv", None) or [""])[0]
         if test_around() is not None:
             return
+        compile_by(lambda loader, name: tell(self._part, loader.path))
         if program == "-m" and "-m" in words:
             self._watch_module(words[words.index("-m") + 1])
-        elif program in ("-c", "-", ""):
+        elif program in ("-c", "-", "") or is_pipe(program):
             run_by(self._marked)
         elif os.path.isfile(program):  # whatever its name: of an archive nothing can be read
             # As Python names it.
@@ -76,11 +86,10 @@ class Programs:
         compile_by(marked)
 
     def _marked(self, path: str, *, is_script: bool = False) -> CodeType | None:
-        """The code of a program with marks; None where nothing is to be looked at, or it cannot be read. One that comes
-        in no file is the tree's where it runs there.
-        """
-        if not os.path.realpath(path).startswith(self._tree):
+        """The code of a program with marks; None where nothing is to be looked at, or it cannot be read."""
+        if not self._is_own(path):
             return None
+        self._is_read = True
         source = read(path)
         if sys.flags.optimize and any(word in source for word in _ASSERTING) and self._asserts(path, source):
             self._notes.add(doubt=f"Python left the assertions of {_called(path)} out (-O)")
@@ -99,6 +108,43 @@ class Programs:
         if code is not None:
             setattr(builtins, _MARKS, self)
         return code
+
+    def _watch_runpy(self, runpy: Any) -> None:
+        """What `run_path` compiles."""
+
+        def compiled(source: Any, path: str, mode: str) -> Any:
+            return tell(self._part, os.path.realpath(path)) or compile(source, path, mode, dont_inherit=True)
+
+        runpy.compile = compiled
+
+    def _part(self, path: str) -> CodeType | None:
+        """The same of a file of the tree that the program imports, or runs in itself."""
+        if not (self._is_read and path.startswith(self._tree)) or "_pytest.config" in sys.modules:
+            return None
+        inside = path[len(self._tree) :]
+        is_other = self._helps(path) or any(site in inside for site in INSTALLED)
+        module = None if is_other else self._with_statements(path, read(path))
+        return None if module is None else compile(module, path, "exec", dont_inherit=True)
+
+    def _with_statements(self, path: str, source: bytes) -> ast.Module | None:
+        """A text with marks beside what is dropped there by statements of their own, if any."""
+        from .by_statement import Statements, may_hold
+
+        if not may_hold(source) or b"numba" in source:
+            return None
+        from ..source.syntax import parsed, walked
+
+        module = parsed(path, source)
+        if module is None or not Statements(module, path, _MARKS, list(walked(module))).mark():
+            return None
+        setattr(builtins, _MARKS, self)
+        return module
+
+    def _is_own(self, path: str) -> bool:
+        """Whether it is the tree's, as a program in no file is that runs there; or one such that is the stage's own,
+        which may have gone elsewhere before.
+        """
+        return os.path.realpath(path).startswith(self._tree) or (path in unfiled and self._end.is_of_stage())
 
     @staticmethod
     def _asserts(path: str, source: bytes) -> bool:
@@ -143,6 +189,29 @@ class Programs:
             self._doubt(f"{name} came out false, and nothing depends on it", file, line)
         return value
 
+    def all_equal(self, value: Any, file: str, line: int) -> Any:
+        """Whether all elements of a comparison were true, as a statement of its own."""
+        return self.may_compare(value, "all()", file, line)
+
+    def compiles(self, text: Any, file: str, line: int) -> Any:
+        """What is compiled: with marks, if it is a text."""
+        if not isinstance(text, (str, bytes)):
+            return text
+        source = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        name = f"<text of {os.path.basename(file)} line {line}>"
+        module = tell(self._with_statements, name, source)
+        if module is None:
+            return text
+        unfiled[name] = source
+        return module
+
+    def executes(self, text: Any, file: str, line: int) -> Any:
+        """The same of what is executed, as in the future of whoever does."""
+        found = self.compiles(text, file, line)
+        if found is text:
+            return text
+        return compile(found, COMMAND, "exec", sys._getframe(1).f_code.co_flags & _OF_FUTURE, dont_inherit=True)
+
     def exceeds(self, value: Any, bad: bool, file: str, line: int) -> Any:
         """A difference that is held to a limit, of which no more than words are made."""
         if exceeds(value, bad):
@@ -172,7 +241,7 @@ class Programs:
         """Whether it is of the tree."""
         failed = assertion_in(error)
         traceback = raised_at(failed) if failed is not None else None
-        return traceback is not None and os.path.realpath(traceback.tb_frame.f_code.co_filename).startswith(self._tree)
+        return traceback is not None and self._is_own(traceback.tb_frame.f_code.co_filename)
 
     def lets_out(self, file: str, line: int) -> None:
         """An exception comes out of what stands in a `with`."""
@@ -246,18 +315,20 @@ class _Importer:
 
 def _may_drop(source: bytes) -> bool:
     """Whether it is worth to read, which takes longer than many a program: it holds a comparison, an assertion in
-    brackets, or one and what may catch it, a line that begins with an exception or ends with `exit`, or a `return` that
-    may be of another number than 0.
+    brackets, or one and what may catch it, a text that is executed, a line that begins with an exception or ends with
+    `exit`, or a `return` that may be of another number than 0.
     """
     if any(word in source for word in _SUSPICIOUS):
         return True
-    if any(word in source for word in _CATCHING) and any(word in source for word in _ASSERTING):
+    if any(word in source for word in _CATCHING) and any(word in source for word in (*_ASSERTING, *_IMPORTING)):
         return True
     if may_hold_limits(source):
         return True
     if b"assert" in source and any(word in source for word in (b"return", b"exit", b"SystemExit")):
         return True
     lines = [line.strip() for line in source.split(b"\n")]
+    if any(b"all(" in line and _is_by_itself(line) for line in lines):
+        return True
     if any(line.endswith((b"exit", b"quit")) for line in lines):
         return True
     begins = (line.partition(b"(")[0] for line in lines)
@@ -265,3 +336,8 @@ def _may_drop(source: bytes) -> bool:
         return True
     returned = [line.partition(b"return ")[2] for line in lines]
     return any(value[:1] in _CODES or b" else " in value for value in returned if value)
+
+
+def _is_by_itself(line: bytes) -> bool:
+    """Whether a line with a comparison may be that alone."""
+    return b"==" in line and not line.startswith(_BEGINNING) and b"=" not in line.partition(b"==")[0]

@@ -1,5 +1,5 @@
 """Where a program is left with success before its own assertions, and has done no more than to say why:
-`if not torch.cuda.is_available(): print("no GPU"); return`.
+`if not torch.cuda.is_available(): print("no GPU"); return`; or, whatever happens, before the first of them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ def left_early(module: ast.Module, program: Program) -> Iterator[Leave]:
         for block, leave in _before_assertions(body, False):
             if not program.reacts(block[: block.index(leave)], set()):
                 yield block, leave
+        yield from ((body, leave) for leave in _at_once(body, program))
 
 
 def _calls(block: list[ast.stmt]) -> Iterator[ast.Call]:
@@ -57,10 +58,22 @@ def _before_assertions(block: list[ast.stmt], follow: bool, *, chosen: bool = Fa
         follow = follow or _asserts(statement)
 
 
+def _at_once(body: list[ast.stmt], program: Program) -> Iterator[ast.stmt]:
+    """The way out, if any, that stands before all of a body's assertions, and before what may hold others."""
+    leaves = next((statement for statement in body if _leaves(statement)), None)
+    place = len(body) if leaves is None else body.index(leaves)
+    begins, rest = body[:place], body[place + 1 :]
+    does_more = any(_asserts(s) or isinstance(s, LOOPS) for s in begins) or not all(map(program.says, _calls(begins)))
+    if leaves is not None and not does_more and any(map(_asserts, rest)):
+        yield leaves
+
+
 def _asserts(statement: ast.stmt) -> bool:
-    """Whether it comes to an assertion in any case."""
-    if isinstance(statement, (ast.Assert, ast.Expr)):
-        return isinstance(statement, ast.Assert) or checks(statement)
+    """Whether it comes to an assertion in any case; `assert False` says that nobody comes there."""
+    if isinstance(statement, ast.Assert):
+        return not isinstance(statement.test, ast.Constant)
+    if isinstance(statement, ast.Expr):
+        return checks(statement)
     held = [] if isinstance(statement, (ast.If, *SCOPES)) else getattr(statement, "body", [])
     return any(map(_asserts, held))
 

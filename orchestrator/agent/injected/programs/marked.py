@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ast  # this module is imported where a program is read
+from importlib.util import decode_source
 
 from ..source.limits import held_to_limits, meant_to_fail, only_told
-from ..source.statements import COMPARES, EXACT, compares, expects, is_check, makes_exception, raises, repeated
+from ..source.statements import COMPARES, EXACT, compares, expects, is_check, raises
 from ..source.syntax import LOOPS, TRIES, called, imports, name_of, within
 from ..source.uses import Program
+from .by_statement import Statements, has_out
 from .left_early import left_early
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
-    from typing import Any, Iterable, Iterator, Sequence
+    from typing import Iterable, Iterator, Sequence
 
     from .left_early import Leave
 
@@ -30,7 +32,7 @@ def marked(module: ast.Module, path: str, source: bytes, marks: str, *, begins: 
     nothing to mark, or Python itself is to say what is wrong with it.
     """
     try:
-        source.decode("utf-8")  # of a string nobody asks for that, as of a program
+        decode_source(source)  # of a string nobody asks whether that can be done, as of a program
         if not _Marker(module, path, marks).mark(begins=begins):
             return None
         ast.parse(source, path)  # for the warnings
@@ -39,17 +41,16 @@ def marked(module: ast.Module, path: str, source: bytes, marks: str, *, begins: 
         return None
 
 
-class _Marker(ast.NodeTransformer):
+class _Marker(Statements):
+    """Also beside what depends on more than one statement, for nobody else has the program's objects."""
+
     def __init__(self, module: ast.Module, path: str, marks: str) -> None:
-        self._module, self._path, self._marks = module, path, marks
         nodes = list(ast.walk(module))
+        super().__init__(module, path, marks, nodes)
         self._managed = set(map(id, _may_swallow(nodes)))
-        branches = (node.body for node in nodes if isinstance(node, (ast.If, ast.ExceptHandler)))
-        ends = (s.value for body in branches for s in body if isinstance(s, ast.Expr) and _names_exit(s.value))
         meant = set(map(id, meant_to_fail(nodes)))
         compared = [n for n in nodes if compares(n) and called(n) not in EXACT and id(n) not in meant]
         limits = {node: bad for node, bad in held_to_limits(nodes) if id(node) not in meant}
-        self._ends = set(map(id, ends))
         self._codes = set(map(id, _dropped_codes(module)))
         handlers = list(_catching(nodes))
         dropped: list[ast.AST] = []
@@ -66,12 +67,10 @@ class _Marker(ast.NodeTransformer):
         self._limits = {id(node): bad for node, bad in limits.items()}
         self._dropped = set(map(id, dropped))
         self._handlers = set(map(id, handlers))
-        self._doubtful = set(map(id, (*_negated(nodes), *repeated(nodes), *told)))
-        self._has_marked = False
+        self._doubtful.update(map(id, (*_negated(nodes), *told)))
 
-    def mark(self, *, begins: bool) -> bool:
-        """Whether there was something to mark."""
-        self.visit(self._module)
+    def mark(self, *, begins: bool = False) -> bool:
+        super().mark()
         for block, leave in self._leaves:
             mark = self._call("leaves", leave, ast.Constant(self._path), ast.Constant(leave.lineno))
             block.insert(block.index(leave), ast.copy_location(ast.Expr(mark), leave))
@@ -83,26 +82,12 @@ class _Marker(ast.NodeTransformer):
         ast.fix_missing_locations(self._module)
         return self._has_marked
 
-    def _call(self, mark: str, at: ast.AST, *arguments: ast.expr) -> ast.Call:
-        """Of a mark, in the place of what it looks at."""
-        self._has_marked = True
-        made = ast.Call(ast.Attribute(ast.Name(self._marks, ast.Load()), mark, ast.Load()), list(arguments), [])
-        for node in (made, made.func, made.func.value, *arguments[1:]):  # type: ignore[attr-defined]
-            ast.copy_location(node, at)
-        return made
-
-    def _told(self, mark: str, at: ast.expr, *words: str) -> ast.Call:
-        """Of a mark that is told of what is said of a value, and where it stands."""
-        told = [*map(ast.Constant, (*words, self._path)), ast.Constant(at.lineno)]
-        return self._call(mark, at, at, *told)
-
-    def _compared(self, node: ast.Call) -> ast.Call:
-        mark = "may_compare" if id(node) in self._doubtful else "compares"
-        return self._told(mark, node, f"{called(node)}()")
-
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        self.generic_visit(node)
+        super().visit_Call(node)
         return self._compared(node) if id(node) in self._dropped else self._limited(node)
+
+    def _only_compares(self, call: ast.Call) -> bool:
+        return not has_out(call)
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
@@ -120,14 +105,10 @@ class _Marker(ast.NodeTransformer):
         if id(value) in self._codes:
             self.generic_visit(node)
             node.value = self._told("returns", node.value, called(value))
-        elif id(value) in self._ends:
-            node.value = self._told("names", value, name_of(value))
-        elif makes_exception(value):
-            node.value = self._told("makes", value)
-        elif compares(value) and id(value) not in self._dropped and not _has_keyword(value, "out"):
-            node.value = self._compared(value)  # type: ignore[arg-type]
-        else:
+        elif id(value) in self._dropped:
             self.generic_visit(node)
+        else:
+            super().visit_Expr(node)
         return node
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.ExceptHandler:
@@ -149,12 +130,6 @@ class _Marker(ast.NodeTransformer):
         for new in (raised, done, after, handler, handler.body[1], *node.body):
             ast.copy_location(new, node)
         return [node, after]
-
-    def visit_Assert(self, node: ast.Assert) -> ast.Assert:
-        items = node.test.elts if isinstance(node.test, ast.Tuple) else []
-        if items and not isinstance(items[0], ast.Starred):  # it stays a tuple, of which Python warns
-            items[0] = self._told("asserts", items[0])
-        return node
 
 
 def _may_leave(nodes: Sequence[ast.AST]) -> bool:
@@ -218,14 +193,6 @@ def _negated(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
     for node in nodes:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and id(node) not in tests:
             yield node.operand
-
-
-def _has_keyword(call: Any, name: str) -> bool:
-    return any(keyword.arg == name for keyword in call.keywords)
-
-
-def _names_exit(node: ast.expr) -> bool:
-    return isinstance(node, (ast.Name, ast.Attribute)) and name_of(node) in ("exit", "_exit", "quit")
 
 
 def _comes_first(node: ast.stmt) -> bool:

@@ -1,4 +1,5 @@
-"""Programs that come in no file: `python -c ...`, and what Python reads of its standard input, as `python - <<EOF`.
+"""Programs that come in no file: `python -c ...`, what Python reads of its standard input, as `python - <<EOF`, and of
+a pipe, as `python <(...)`.
 
 No importer runs them. But Python tells its audit hooks of one before it runs it, and what such a hook raises ends the
 process as an exception of the program would. So a hook runs the program in Python's place, and leaves by SystemExit.
@@ -6,9 +7,10 @@ process as an exception of the program would. So a hook runs the program in Pyth
 
 from __future__ import annotations
 
+import os
 import sys
 
-from ..files import COMMAND, STDIN, unfiled
+from ..files import COMMAND, STDIN, text, unfiled
 from ..hooks import tell
 
 TYPE_CHECKING = False
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     CodeOf = Callable[[str], "CodeType | None"]
 
-_NAMES = {"cpython.run_command": COMMAND, "cpython.run_stdin": STDIN}
+_NAMES = {"cpython.run_command": COMMAND, "cpython.run_stdin": STDIN, "cpython.run_file": ""}
 _MISSING = object()
 _INTERRUPTED = 130  # as a shell has it; Python itself ends by the signal
 
@@ -29,23 +31,32 @@ def run_by(code_of: CodeOf) -> None:
     def hook(event: str, args: tuple[Any, ...], names: Any = _NAMES, run: Any = _run) -> None:  # to the very end
         if event in names:
             hook.__cantrace__ = False  # type: ignore[attr-defined]  # it follows no other call of this
-            run(names[event], args, code_of)
+            run(names[event] or str(args[0]), args, code_of)
 
     hook.__cantrace__ = True  # type: ignore[attr-defined]  # a debugger, or coverage, follows the program as ever
     sys.addaudithook(hook)
 
 
 def _run(name: str, args: tuple[Any, ...], code_of: CodeOf) -> None:
-    reads = name == STDIN
-    if sys.flags.inspect or sys.flags.interactive or (reads and (sys.stdin is None or sys.stdin.isatty())):
+    is_given = name == COMMAND
+    if sys.flags.inspect or sys.flags.interactive or (name == STDIN and (sys.stdin is None or sys.stdin.isatty())):
         return
-    unfiled[name] = source = sys.stdin.buffer.read() if reads else args[0].encode("utf-8", "surrogatepass")
+    unfiled[name] = source = args[0].encode("utf-8", "surrogatepass") if is_given else _read(name)
     code = tell(code_of, name)
-    if code is None and not reads:
+    if code is None and is_given:
         return
+    if code is None:
+        try:
+            code = compile(source, name, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError):  # Python says itself what is wrong with it, or makes something of it
+            return _put_back(name, source)
     main = sys.modules["__main__"].__dict__
-    if reads:
+    if not is_given:
         main.update(__file__=name, __cached__=None)
+    if name not in (COMMAND, STDIN):
+        from _frozen_importlib_external import SourceFileLoader  # as in `hooks`
+
+        main["__loader__"] = SourceFileLoader("__main__", name)
     elif sys.version_info >= (3, 13):  # which shows the lines of these
         import linecache
 
@@ -53,14 +64,33 @@ def _run(name: str, args: tuple[Any, ...], code_of: CodeOf) -> None:
         linecache.cache[name] = (len(source), None, lines, name)
     ended = None
     try:
-        exec(compile(source, name, "exec", dont_inherit=True) if code is None else code, main)
+        exec(code, main)
     except SystemExit:
         raise
     except BaseException as error:
         ended = error
+    if not is_given:
+        for own in ("__file__", "__cached__"):  # as Python does
+            main.pop(own, None)
     if ended is not None:  # behind the handler: what tells of it is not raised while it is handled
         _ends_by(ended)
     raise SystemExit
+
+
+def _read(name: str) -> bytes:
+    """All of it, which can be read once."""
+    return sys.stdin.buffer.read() if name == STDIN else text(name)
+
+
+def _put_back(name: str, source: bytes) -> None:
+    """Into a file in its place, from which Python reads it anew."""
+    from tempfile import TemporaryFile
+
+    number = name.rpartition("/dev/fd/")[2]
+    with TemporaryFile() as f:
+        f.write(source)
+        f.seek(0)
+        os.dup2(f.fileno(), int(number) if number.isdigit() else 0)
 
 
 def _ends_by(error: BaseException) -> None:

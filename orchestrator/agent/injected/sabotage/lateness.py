@@ -32,19 +32,18 @@ def is_late(error: BaseException, times: Times) -> bool:
 
 def _asked(module: ast.Module, line: int) -> Iterator[Question]:
     """What decides whether the test fails in this line: what is asserted, the branches around it, and what the names
-    that are asserted were set to.
+    in these were set to.
     """
     around = [node for node in walked(module) if isinstance(node, ast.stmt) and _holds(node, line)]
     function = next((node for node in reversed(around) if isinstance(node, DEFINITIONS)), module)
     for node in around:
-        if isinstance(node, ast.If) and not _holds(node.test, line):
-            yield _question(node.test, fails=any(_holds(inner, line) for inner in node.body))
-        elif isinstance(node, ast.Assert):
-            yield _question(node.test, fails=False)
+        fails = isinstance(node, ast.If) and any(_holds(inner, line) for inner in node.body)
+        if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and (fails or not _holds(node.test, line))):
+            yield _question(node.test, fails=fails)
             names = ids_in(node.test)
             sets: list[Any] = [n for n in walked(function) if isinstance(n, SETS)]
             named = (n.value for n in sets if n.value and not names.isdisjoint(ids_in(*targets_of(n))))
-            yield from (_question(value, fails=_turns(node.test)) for value in named)
+            yield from (_question(value, fails=fails != _turns(node.test)) for value in named)
         elif isinstance(node, ast.Expr):  # a call of what compares: it may ask either way
             yield from (_question(node.value, fails=fails) for fails in (False, True))
 

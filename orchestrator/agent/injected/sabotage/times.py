@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 _CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
 _LESS = ("lt", "le")
-_COMPARE = (*_LESS, "gt", "ge")
+_EQUAL = ("eq", "ne")
+_COMPARE = (*_LESS, "gt", "ge", *_EQUAL)
 _KEEP = ("add", "sub", "mul", "truediv", "floordiv", "mod", "radd", "rmul")
 _TURN = ("rsub", "rtruediv", "rfloordiv")  # of less, more is left
 
@@ -75,9 +76,12 @@ def plain(value: Any) -> Any:
 
 
 class _Time:
-    """`slower` is 1 where more of it is slower, -1 where less is, and 0 where either may be."""
+    """`slower` is 1 where more of it is slower, -1 where less is, and 0 where either may be; `is_ahead` where it is a
+    time to come.
+    """
 
     slower = 1
+    is_ahead = False
     number: type
     times: Times
 
@@ -85,7 +89,8 @@ class _Time:
         return self.times.as_time(-plain(self), -self.slower, _getframe(1))
 
     def __abs__(self) -> Any:
-        return self.times.as_time(abs(plain(self)), self.slower, _getframe(1))
+        turns = -1 if plain(self) < 0 else 1
+        return self.times.as_time(abs(plain(self)), self.slower * turns, _getframe(1))
 
     def __round__(self, digits: Any = None) -> Any:
         return self.times.as_time(round(plain(self), digits), self.slower, _getframe(1))
@@ -112,8 +117,13 @@ def _calculating(name: str) -> Callable[[_Time, Any], Any]:
 
     def calculate(self: _Time, other: Any) -> Any:
         pair = (other, plain(self)) if is_right else (plain(self), plain(other))
-        is_ratio = name == "truediv" and isinstance(other, _Time)
-        return self.times.as_time(function(*pair), 0 if is_ratio else self.slower * turns, _getframe(1))
+        of_two = isinstance(other, _Time)
+        is_left = of_two and name == "sub" and self.is_ahead and not other.is_ahead  # how much time is left
+        slower = 0 if of_two and name == "truediv" else self.slower * (-1 if is_left else turns)
+        made = self.times.as_time(function(*pair), slower, _getframe(1))
+        if isinstance(made, _Time):
+            made.is_ahead = name in ("add", "radd") and not of_two
+        return made
 
     return calculate
 
@@ -122,11 +132,12 @@ def _comparing(name: str) -> Callable[[_Time, Any], Any]:
     function = getattr(operator, name)
 
     def compare(self: _Time, other: Any) -> Any:
+        if not isinstance(other, (int, float)):
+            return NotImplemented  # it may compare itself
         answer = function(plain(self), plain(other))
-        if type(answer) is bool:
-            is_more = answer != (name in _LESS)
-            if isinstance(other, _Time) or self.slower == 0 or is_more == (self.slower > 0):
-                self.times.note(answer, _getframe(1))
+        is_more = plain(self) > plain(other) if name in _EQUAL else answer != (name in _LESS)
+        if isinstance(other, _Time) or self.slower == 0 or is_more == (self.slower > 0):
+            self.times.note(answer, _getframe(1))
         return answer
 
     return compare

@@ -115,7 +115,8 @@ def is_comparison(value: ast.expr) -> bool:
     if isinstance(value, ast.ListComp):  # of which each says it
         value = value.elt
     if called(value) in ("all", "any") and isinstance(value.func, ast.Attribute):  # type: ignore[attr-defined]
-        value = value.func.value  # type: ignore[attr-defined]
+        of = value.args[:1] if isinstance(value.func.value, ast.Name) else [value.func.value]  # type: ignore[attr-defined]
+        value = of[0] if of else value
     return isinstance(value, ast.Compare) or compares(value)
 
 

@@ -24,7 +24,10 @@ class Told:
     def note(self, name, code, file, line, *, call): self._tell(name, line)
     def add(self, *, doubt): self._tell("doubt", doubt)
     def _tell(self, *what): open({notes!r}, "a").write(json.dumps(what) + "\\n")
-Programs({tree!r}, Told(), Told(), Told()).start()
+import runpy
+programs = Programs({tree!r}, Told(), Told(), Told(), lambda path: False)
+programs.after_import["runpy"](runpy)
+programs.start()
 """
 GUARD = "if __name__ == '__main__':\n    "
 MAIN = "import sys\ndef main():\n    if len(sys.argv) > {}:\n        return 1\n    return 0\n"
@@ -35,6 +38,9 @@ DOUBT = ["doubt", "allclose() came out false, and nothing depends on it (program
 JITTED = ["doubt", "what program.py drops is not seen, for it imports numba"]
 CAUGHT = ["doubt", "an AssertionError was caught, and nothing depends on it (program.py line 5)"]
 EXCEEDED = ["doubt", "a difference exceeded its limit, and nothing depends on it (program.py line 2)"]
+MADE = "a check (ValueError is made, and not raised)"
+ALL = ["doubt", "all() came out false, and nothing depends on it (program.py line 10)"]
+LEFT = ["doubt", "it was left before its assertions (program.py line 2)"]
 MASK = """class Mask:
     shape = (2,)
     def __sub__(self, other): return self
@@ -87,6 +93,18 @@ DROPPED: list[tuple[str, list[list[object]]]] = [
     (GOOD + "main()\n", []),
     (GOOD + GUARD + "main()\n", []),
     (GOOD + GUARD + "sys.exit(main())\n", []),
+    ("# -*- coding: latin-1 -*-\nif 1 < 2:\n    ValueError('no')\n", [[MADE, 3]]),
+    (MASK + "(m < 1).all()  # or m == 1\n", [ALL]),
+    (MASK + "for _ in range(9): (m < 1).all()\ntry: (m < 1).all()\nexcept TypeError: pass\n# a.all() == b\n", []),
+    (MASK + "near = (m < 1).all()\nif near == 1: near = (m == 1).all()\n", []),
+    ("print('no')\nraise SystemExit(0)\nassert 1 < 2\n", [LEFT]),
+    ("import sys\nsys.exit()\nassert 1 < 2\n", [LEFT]),
+    ("def main():\n    return\n    assert 1 < 2\nmain()\n", [LEFT]),
+    ("assert 1 < 2\nraise SystemExit(0)\nassert 1 < 2\n", []),
+    ("for x in 1, 2: print(x)\nraise SystemExit(0)\nassert 1 < 2\n", []),
+    ("def main(): assert 1 < 2\nmain()\nraise SystemExit(0)\nassert 1 < 2\n", []),
+    ("print('no')\nraise SystemExit(0)\nassert False\n", []),
+    ("raise SystemExit(0)\ndef f(): assert 1 < 2\n", []),
     (BAD + GUARD + "assert main() == 1\n", []),
     (ONLY_1.replace("main", "check") + "check()\n", []),
     ("def save(x):\n    return 1 if x else 0\nsave('x')\n", []),
@@ -218,6 +236,8 @@ def test_what_a_program_drops_that_comes_in_no_file(tmp_path: Path, of: tuple[st
     assert seen(tmp_path, source, "-c", source)[1] == called(told, "python -c")
     (tmp_path / "notes").unlink(missing_ok=True)
     assert seen(tmp_path, source, "-", "a", stdin=source)[1] == called(told, "python -")
+    (tmp_path / "notes").unlink(missing_ok=True)
+    assert seen(tmp_path, source, "/dev/stdin", stdin=source)[1] == called(told, "/dev/stdin")
 
 
 @pytest.mark.parametrize(
@@ -252,7 +272,7 @@ def test_a_program_in_no_file_ends_and_says_all_as_without(tmp_path: Path, sourc
     env.pop(TEST_VARIABLE, None)
     for drops in ("", "if 1 > 2:\n    ValueError('no')\n"):
         program = source + drops
-        for argv in (["-c", program, "a"], ["-"], []):
+        for argv in (["-c", program, "a"], ["-"], [], ["/dev/stdin", "a"]):
             ends = []
             for site in ("", SITE.format(notes=str(tmp_path / "notes"), tree=os.path.realpath(tmp_path) + os.sep)):
                 (tmp_path / "sitecustomize.py").write_text(site)
@@ -281,6 +301,70 @@ def test_an_interrupted_program_in_no_file(tmp_path: Path) -> None:
 def test_assertions_that_python_leaves_out(tmp_path: Path, source: str, told: bool) -> None:
     doubts = [["doubt", "Python left the assertions of python -c out (-O)"]] if told else []
     assert seen(tmp_path, source, "-O", "-c", source)[1] == doubts
+
+
+ASIDE = """import sys
+def allclose(a, b): return a == b
+def check():
+    allclose(1, 2)
+    return allclose(1, 2)
+if len(sys.argv) > 9:
+    ValueError("no")
+    sys.exit
+class Last:
+    def equal(self, *of): self.of = of; return False
+    def set(self): self.equal(1, 2)
+Last().set()
+kept = allclose(1, 2)
+assert (kept, "is kept")
+check()
+"""
+TOLD_ASIDE = [["an assertion of a tuple", 14], ["allclose()", 4]]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import aside\n",
+        "import runpy\nassert not runpy.run_path('aside.py')['kept']\n",
+        "names = {}\nexec(open('aside.py').read(), names)\nassert not names['kept']\n",
+        "exec(open('aside.py', 'rb').read())\nassert not kept\n",
+        "exec(compile(open('aside.py').read(), 'aside.py', mode='exec'))\n"
+        "assert check.__code__.co_filename == 'aside.py'\n",
+        "def f():\n    there = 3\n    exec('assert there == 3')\nf()\nexec(open('aside.py').read())\n",
+        "from __future__ import annotations\n"
+        "exec(open('aside.py').read() + 'def f(a: b): pass\\nassert f.__annotations__ == dict(a=\"b\")')\n",
+    ],
+)
+def test_what_is_dropped_in_what_a_program_brings_in(tmp_path: Path, source: str) -> None:
+    """By statements of their own; of all else others may make something."""
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "aside.py").write_text(ASIDE)
+    assert seen(tmp_path, source)[1] == TOLD_ASIDE
+    (tmp_path / "notes").unlink()
+    assert seen(tmp_path, source, "-c", source)[1] == TOLD_ASIDE
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "exec('x = 1; assert (', {})\n",
+        "exec('raise ValueError(3)')\n",
+        "compile('a', 'b', 'exec', 0, 1, 2)\n",
+        "import ast\nraise SystemExit(ast.dump(compile('assert (a, b)', 'b', 'exec', ast.PyCF_ONLY_AST)))\n",
+        "exec(3)\n",
+    ],
+)
+def test_what_is_executed_fails_as_without(tmp_path: Path, source: str) -> None:
+    def ended(site: str) -> tuple[int, str]:
+        (tmp_path / "sitecustomize.py").write_text(site)
+        command = [sys.executable, "-c", "import math\nmath.isclose(1, 1)\n" + source]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, timeout=60, text=True)
+        return done.returncode, done.stderr
+
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    env.pop(TEST_VARIABLE, None)
+    assert ended(SITE.format(notes=str(tmp_path / "notes"), tree=os.path.realpath(tmp_path) + os.sep)) == ended("")
 
 
 def test_a_program_without_a_suffix(tmp_path: Path) -> None:
