@@ -19,6 +19,7 @@ from nsa.kernels.common.launch import VERSION
 from nsa.kernels.common.sizes import pad_group
 from nsa.kernels.compression.mlp import mlp_of_spans
 from nsa.kernels.compression.weighted import span_sums
+from nsa.kernels.decode.plan import LARGEST_PART, parts_of
 from nsa.kernels.decode.step import cached_attention, decode_step
 from nsa.kernels.ranges.attention import compressed_attention, window_attention
 from nsa.kernels.recorded import Differentiable, Tensors, repeated
@@ -40,6 +41,8 @@ LARGEST_HEAD = 256
 LARGEST_GROUP = 64
 LARGEST_GROUP_FP32 = 32
 """One token's rows of more query heads would not fit on chip in fp32, beside their gradient."""
+MOST_PARTS = 16
+"""Of a larger group in a step of decode: each reads the keys again."""
 CHOOSING = ("select", "attention", "decode")
 LARGEST_CHOICE = 128
 """Blocks that a query chooses: they are put in order against each other, in registers."""
@@ -92,6 +95,11 @@ def _shape(request: Request) -> str | None:
     slots = request.config.n_sel if request.config and request.operation in CHOOSING else 0
     if slots > LARGEST_CHOICE:
         return f"a query selects {slots} blocks, more than the {LARGEST_CHOICE} that the kernels put in order"
+    if request.operation == "decode":
+        if parts_of(request.group_size) <= MOST_PARTS:
+            return None
+        fitting = f"{MOST_PARTS} or fewer equal parts of at most {LARGEST_PART} heads"
+        return f"{request.group_size} query heads share a KV head, which make no {fitting}"
     if pad_group(request.group_size) > _most_heads(request):
         return f"{request.group_size} query heads share a KV head, more than a tile's {_most_heads(request)}"
     return None
@@ -99,7 +107,7 @@ def _shape(request: Request) -> str | None:
 
 def _most_heads(request: Request) -> int:
     """Query heads of one KV head that the kernels' tiles hold."""
-    small = request.device.type != "cuda" or request.operation in ("combine", "decode")
+    small = request.device.type != "cuda" or request.operation == "combine"
     return LARGEST_GROUP if small or request.dtype != torch.float32 else LARGEST_GROUP_FP32
 
 

@@ -71,6 +71,11 @@ def test_sample_fits(architecture: str) -> None:
     _judge(architecture, SAMPLE, parts=tuple(part for part in PARTS if part != "learned" or architecture == "sm_89"))
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_step_of_a_group_in_parts_fits(architecture: str) -> None:
+    _judge(architecture, ("128,128,128,bf16", "192,128,96,bf16", "64,128,65,fp32"), parts=("decode",))
+
+
 @pytest.mark.slow
 def test_one_process_compiles_for_each_architecture_in_turn() -> None:
     code = (

@@ -9,6 +9,7 @@ import torch
 
 from nsa import NativeSparseAttention, NSACache, NSAConfig, blocks, ops
 from nsa.kernels.decode import step
+from nsa.kernels.decode.plan import parts_of
 from nsa.kernels.selection.scores import sums_blocks
 from nsa.routing.record import paused
 from nsa.tests import testing
@@ -32,6 +33,10 @@ FAR = NSAConfig(l=15, d=5, l_sel=10, n_sel=4, w=13)
         pytest.param(FINE, {"heads": 12}, (8, 9, 55), id="group-of-6"),
         pytest.param(SMALL, {"heads": 20, "kv_heads": 1}, (9, 41), id="group-of-20"),
         pytest.param(TIES, {"heads": 32, "dk": 16, "dv": 16}, (7, 8, 47), id="group-of-16"),
+        pytest.param(FINE, {"heads": 65, "kv_heads": 1}, (9, 41), id="five-parts-of-13"),
+        pytest.param(SMALL, {"batch": 2, "heads": 160}, (11, 47), id="two-parts-of-40"),
+        pytest.param(ODD, {"heads": 96, "kv_heads": 1, "dk": 48, "dv": 80}, (14, 60), id="two-parts-of-48"),
+        pytest.param(SMALL, {"heads": 256, "dk": 192, "dv": 128}, (15, 50), id="two-parts-of-64"),
     ],
 )
 def test_steps_equal_the_oracle(
@@ -64,9 +69,10 @@ def test_a_step_chooses_and_attends_with_its_scale() -> None:
     assert torch.equal(*found)
 
 
-def test_sequences_of_different_lengths_in_pages_and_without() -> None:
+@pytest.mark.parametrize("heads", [4, 136])
+def test_sequences_of_different_lengths_in_pages_and_without(heads: int) -> None:
     """A sequence whose count is 0 keeps its state; pages change nothing, to the bit."""
-    inputs = drawn(60, batch=3, dtype=torch.float32)
+    inputs = drawn(60, batch=3, heads=heads, dtype=torch.float32)
     starts = [40, 3, 21]
     caches = [cache_for(inputs, SMALL, page_size=size) for size in (None, 16)] + [cache_for(inputs, SMALL)]
     for cache in caches:
@@ -160,9 +166,30 @@ def test_the_split_changes_no_choice(
             torch.testing.assert_close(found[0], expected[0], rtol=1e-5, atol=1e-5)
 
 
-def test_ties_go_to_the_lower_block() -> None:
+@pytest.mark.parametrize("config", [replace(SMALL, n_sel=9), replace(FAR, n_sel=9)], ids=["blocks", "tokens"])
+@pytest.mark.parametrize("heads", [65, 128])
+def test_all_parts_of_a_group_choose_together(heads: int, config: NSAConfig) -> None:
+    """Each part alone would choose other blocks, and the first alone those that its heads look for."""
+    inputs = drawn(230, heads=heads, kv_heads=1, dtype=torch.float32)
+    parts, last = parts_of(heads), inputs.between(229, 230)
+    assert parts > 1
+    cache = cache_for(inputs, config)
+    cache.append(inputs.k, inputs.v)
+    found = ops.cached_attention(last.q, last.gates, cache, **ON_TRITON)
+    expected = ops.cached_attention(last.q, last.gates, cache, backend="torch")
+    assert torch.equal(found[1], expected[1])
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-5, atol=1e-5)
+    reads = [blocks.reads_expected(229, config)]
+    assert cache.reads is not None and cache.reads.tolist() == reads
+    for q, gates in zip(last.q.chunk(parts, 2), last.gates.chunk(parts, 2), strict=True):
+        _, alone = ops.cached_attention(q.contiguous(), gates, cache, backend="torch")
+        assert not torch.equal(alone, expected[1])
+
+
+@pytest.mark.parametrize("heads", [4, 256])
+def test_ties_go_to_the_lower_block(heads: int) -> None:
     config = replace(SMALL, n_sel=5)
-    inputs = drawn(80, dtype=torch.float32)
+    inputs = drawn(80, heads=heads, dtype=torch.float32)
     inputs.k[0].zero_()  # every compressed key alike
     cache = cache_for(inputs, config)
     last = inputs.between(79, 80)

@@ -24,7 +24,8 @@ def gpu() -> Iterator[None]:
 
 @pytest.mark.parametrize("page_size", [None, 128])
 @pytest.mark.parametrize(
-    ("heads", "kv_heads", "dk", "dv"), [(64, 4, 128, 128), (32, 8, 128, 128), (16, 2, 192, 128), (4, 4, 256, 256)]
+    ("heads", "kv_heads", "dk", "dv"),
+    [(64, 4, 128, 128), (32, 8, 128, 128), (16, 2, 192, 128), (4, 4, 256, 256), (128, 1, 192, 128), (160, 2, 128, 128)],
 )
 def test_a_captured_step_equals_the_oracle(heads: int, kv_heads: int, dk: int, dv: int, page_size: int | None) -> None:
     """Replays append by themselves: outputs of the oracle, reads of the formula, lengths that count on."""

@@ -1,7 +1,7 @@
 """The first decode kernel: append a token, emit the compressed token that it completes, attend to compressed tokens.
 
-Each program takes one split of a sequence's compressed tokens for one KV head (split-K) and leaves its partial output,
-and of its probabilities what the second kernel needs for the scores of blocks.
+Each program takes one split of a sequence's compressed tokens for one part of a KV head's group (split-K) and leaves
+its partial output, and of its probabilities what the second kernel needs for the scores of blocks.
 """
 
 from __future__ import annotations
@@ -79,19 +79,20 @@ def append_compressed_kernel(
     p_ck, p_cv, p_sk, p_sv, p_wk, p_wv, p_rk, p_rv,
     p_sums, p_zero, p_m, p_l, p_a, p_seen,
     H, S, ROWS_SEL, ROWS_CMP, LIMIT, s_table, s_qb, s_qh, s_kb, s_kh, s_vb, s_vh, s_sums, s_zero, HALF, scale,
-    G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, WK: tl.constexpr, WV: tl.constexpr,
-    L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, W: tl.constexpr, PAGE: tl.constexpr, CMP_PAGE: tl.constexpr,
-    APPEND: tl.constexpr, COUNTED: tl.constexpr, EMIT: tl.constexpr, ROTATED: tl.constexpr,
+    PARTS: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, WK: tl.constexpr,
+    WV: tl.constexpr, L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, W: tl.constexpr, PAGE: tl.constexpr,
+    CMP_PAGE: tl.constexpr, APPEND: tl.constexpr, COUNTED: tl.constexpr, EMIT: tl.constexpr, ROTATED: tl.constexpr,
     BLOCKS: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
-    """Split i_s of S of the compressed tokens that the query of (sequence, KV head) sees.
+    """Split i_s of S of the compressed tokens that the queries of (sequence, part) see.
 
     WK and WV are DK and DV rounded up to a power of two.
     """
-    i_h = tl.program_id(0)
+    i_p = tl.program_id(0)
+    i_h = i_p // PARTS
     i_s = tl.program_id(1)
     i_b = tl.program_id(2)
-    b_q0, b_q1 = load_queries(p_q, i_b, i_h, s_qb, s_qh, G, GP, DK)
+    b_q0, b_q1 = load_queries(p_q, i_b, i_p, s_qb, s_qh, G, GP, DK)
     if APPEND:
         o_nk = i_b.to(tl.int64) * s_kb + i_h.to(tl.int64) * s_kh
         o_nv = i_b.to(tl.int64) * s_vb + i_h.to(tl.int64) * s_vh
@@ -104,7 +105,7 @@ def append_compressed_kernel(
     i_hi = tl.minimum(i_lo + i_split, n)
 
     if APPEND:
-        if (i_s == S - 1) & m_new:
+        if (i_s == S - 1) & (i_p % PARTS == 0) & m_new:
             i_sel = rows_in(pages_of(p_table, i_b, i_t, True, s_table, PAGE), i_b, i_t, ROWS_SEL, PAGE)
             i_win = i_b.to(tl.int64) * W + i_t % W
             i_ring = i_b.to(tl.int64) * L + i_t % L
@@ -122,14 +123,14 @@ def append_compressed_kernel(
                 b_v = _emitted(p_rv, p_nvc, p_frequency, o_nv, i_b, i_h, i_t, H, L, WV, DV, False)
                 _store_row(p_ck, b_k, i_row, i_h, H, WK, DK)
                 _store_row(p_cv, b_v, i_row, i_h, H, WV, DV)
-                tl.debug_barrier()  # other threads read it below
-        if (i_s == S - 1) & (i_h == 0):
+                tl.debug_barrier()  # other threads read it below; other parts write the same
+        if (i_s == S - 1) & (i_p == 0):
             tl.store(p_now + i_b, i_t)
 
-    i_bh = i_b * H + i_h
+    i_bp = i_b * H * PARTS + i_p
     b_m, b_l, b_a0, b_a1 = begin(GP, DV, True, False)
-    p_sums += i_bh.to(tl.int64) * s_sums
-    p_zero += i_bh.to(tl.int64) * s_zero
+    p_sums += i_bp.to(tl.int64) * s_sums
+    p_zero += i_bp.to(tl.int64) * s_zero
     b_seen = tl.zeros([BN], tl.int32)
     o_i = i_lo + tl.arange(0, BN)
     b_page = pages_of(p_table, i_b, o_i, o_i < i_hi, s_table, CMP_PAGE)
@@ -143,4 +144,4 @@ def append_compressed_kernel(
         )
         leave_sums(b_s, b_m, p_sums, p_zero, HALF, i, i_hi, G, GP, L, D, LS, BN, BLOCKS)
         b_seen += m_i.to(tl.int32)
-    store_partial(p_m, p_l, p_a, p_seen, i_bh * S + i_s, b_m, b_l, b_a0, b_a1, b_seen, G, GP, DV)
+    store_partial(p_m, p_l, p_a, p_seen, i_bp * S + i_s, b_m, b_l, b_a0, b_a1, b_seen, G, GP, DV)

@@ -1,8 +1,11 @@
 """What the decode kernels share: where a sequence stands, where its rows are, and one step of online softmax.
 
 A cache's row of position p is row b * ROWS + p of a contiguous buffer [B * ROWS, H, D], or lies in the page that a
-table names. All kernels have the grid (KV heads, splits, sequences): the programs of one row's heads run side by side,
-so that they read whole rows together.
+table names. The grid is (KV heads, splits, sequences): the programs of one row's heads run side by side, so that they
+read whole rows together.
+
+A program holds the queries of one part, G heads: PARTS equal ones make a KV head's group. Parts are numbered over all
+KV heads, i_p, so that i_p * G is the first head of each. They read the same keys; all but the first find them in L2.
 """
 
 from __future__ import annotations
@@ -61,10 +64,10 @@ def rows_in(b_page, i_b, o_pos, ROWS, PAGE: tl.constexpr):
 
 
 @triton.jit
-def load_queries(p_q, i_b, i_h, s_qb, s_qh, G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr):
-    """The group's queries as two tiles [GP, DK]."""
+def load_queries(p_q, i_b, i_p, s_qb, s_qh, G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr):
+    """The part's queries as two tiles [GP, DK]."""
     o_g = tl.arange(0, GP)
-    o_q = i_b.to(tl.int64) * s_qb + (i_h * G + o_g).to(tl.int64) * s_qh
+    o_q = i_b.to(tl.int64) * s_qb + (i_p * G + o_g).to(tl.int64) * s_qh
     return load_pair(p_q, o_q, o_g < G, DK, True)
 
 

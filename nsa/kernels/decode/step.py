@@ -20,7 +20,7 @@ from nsa.kernels.common.sizes import SMALLEST_DOT, dot_precision, next_power_of_
 from nsa.kernels.common.tiles import LOG2E
 from nsa.kernels.decode.append_compressed import append_compressed_kernel
 from nsa.kernels.decode.combine import combine_kernel
-from nsa.kernels.decode.plan import Plan, Programs, Sizes, at_least_two, keys_of, plan_for
+from nsa.kernels.decode.plan import Plan, Programs, Sizes, at_least_two, keys_of, parts_of, plan_for
 from nsa.kernels.decode.select import select_kernel
 from nsa.kernels.decode.workspace import Workspace, make_workspace
 from nsa.kernels.recorded import repeated
@@ -92,7 +92,8 @@ class _Step:
     @property
     def _dimensions(self) -> dict[str, int]:
         """Compile-time sizes of heads, keys and values."""
-        return {"G": self.sizes.group, "GP": self.sizes.rows, "DK": self.sizes.dk, "DV": self.sizes.dv}
+        sizes = self.sizes
+        return {"PARTS": sizes.parts, "G": sizes.group, "GP": sizes.rows, "DK": sizes.dk, "DV": sizes.dv}
 
     @property
     def _pages(self) -> tuple[Tensor, int, int]:
@@ -107,7 +108,7 @@ class _Step:
         return sums.stride(0), zero.stride(0), sums.stride(0) // 2
 
     def _grid(self, splits: int) -> tuple[int, int, int]:
-        return self.sizes.kv_heads, splits, self.sizes.batch
+        return self.sizes.kv_heads * self.sizes.parts, splits, self.sizes.batch
 
     def _compressed(self) -> None:
         """Append, emit, and attend to the compressed tokens in splits."""
@@ -158,9 +159,7 @@ class _Step:
     def _combine(self, chosen: Tensor, cmp: bool, programs: Programs) -> Tensor:
         """The selected blocks, and the sum of the branches, compressed attention's with `cmp`."""
         cache, workspace, sizes, config, plan = self.cache, self.workspace, self.sizes, self.sizes.config, self.plan
-        o = torch.empty(
-            sizes.batch, 1, sizes.kv_heads * sizes.group, sizes.dv, dtype=self.q.dtype, device=self.q.device
-        )
+        o = torch.empty(sizes.batch, 1, self.q.shape[2], sizes.dv, dtype=self.q.dtype, device=self.q.device)
         splits, (table, pages, page) = at_least_two(programs.splits), self._pages
         columns = min(next_power_of_2(sizes.dv), plan.summed // (splits * sizes.rows))
         combine_kernel[self._grid(max(1, programs.selected))](
@@ -243,8 +242,9 @@ def _attend(
     (k, v), config = cache.selected.stored, cache.config
     kv_heads, slots = k.shape[-2], config.n_sel if block_indices is None else block_indices.shape[-1]
     most = blocks.num_compressed(cache.capacity, config), blocks.num_blocks(cache.capacity, config)
-    shape = len(q), kv_heads, q.shape[2] // kv_heads, q.shape[3], v.shape[-1]
-    sizes = Sizes(*shape, *most, slots, config, q.dtype)
+    parts = parts_of(q.shape[2] // kv_heads)
+    heads = kv_heads, parts, q.shape[2] // (kv_heads * parts)
+    sizes = Sizes(len(q), *heads, q.shape[3], v.shape[-1], *most, slots, config, q.dtype)
     plan = plan_for(sizes, q, v)
     workspace = _kept_workspace(cache, sizes, plan, q.device)
     step = _Step(rows_last(q), gates, cache, sizes, plan, workspace, scale, new)
