@@ -253,10 +253,10 @@ class NSACache:
         self._lengths, self._undone, self.rewound = lengths, None, self._still_rewound(new)
 
     def count_step(self, mapping: SlotMapping) -> None:
-        """The host's part of a step of one token whose kernels append: `lengths` on the device is already right."""
+        """The host's part of a step whose kernels append: `lengths` on the device is already right."""
         if not self.capturing:  # what is captured does not run now
             self.rewound = self._still_rewound(mapping.counts)
-            self._lengths, self._undone = mapping.ends, mapping.starts
+            self._lengths, self._undone = mapping.ends, mapping.starts if mapping.width == 1 else None
 
     def slot_mapping(self, tokens: int, counts: Sequence[int] | Tensor | None = None) -> SlotMapping:
         """Where the next chunk [B,tokens,...] goes; of entry b only its first counts[b] tokens are real."""

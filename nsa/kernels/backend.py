@@ -30,6 +30,7 @@ from nsa.kernels.ways import gradient as gradient
 from nsa.phi import MlpPhi, Phi
 from nsa.plans import layout, sharing
 from nsa.routing import How, Request
+from nsa.routing.registry import MOST_TOKENS
 
 if TYPE_CHECKING:
     from nsa.cache import NSACache, Triple
@@ -96,6 +97,9 @@ def _shape(request: Request) -> str | None:
     if slots > LARGEST_CHOICE:
         return f"a query selects {slots} blocks, more than the {LARGEST_CHOICE} that the kernels put in order"
     if request.operation == "decode":
+        most = min(MOST_TOKENS, request.config.w) if request.config else MOST_TOKENS
+        if request.tokens > most:
+            return f"{request.tokens} new tokens of a sequence are more than the {most} that one step takes"
         if parts_of(request.group_size) <= MOST_PARTS:
             return None
         fitting = f"{MOST_PARTS} or fewer equal parts of at most {LARGEST_PART} heads"
@@ -166,7 +170,7 @@ def rotate_gradient(do: Tensor, o: Tensor, x: Tensor, positions: Tensor, base: f
     return [rotary.forward(do, positions, base, back=True)]
 
 
-# --- one token of each sequence ---
+# --- steps through a cache ---
 
 decode = cached_attention
 
@@ -175,11 +179,11 @@ def step(
     q: Tensor, k: Triple, v: Triple, gates: Tensor, cache: NSACache, *, counts: Sequence[int] | Tensor, scale: float
 ) -> Triple:
     """Append a token of each sequence, for which there is room, and attend, in three kernels; a learned map makes
-    compressed tokens before."""
-    mapping, new = None, counts
+    compressed tokens before. Several, with means, take two more kernels."""
+    mapping, new, tokens = None, counts, q.shape[1]
     if not isinstance(counts, Tensor):  # else a graph is captured
-        mapping = cache.slot_mapping(1, counts)
-        new = None if all(counts) else to_device(counts, q.device, torch.int32)
+        mapping = cache.slot_mapping(tokens, counts)
+        new = None if all(count == tokens for count in counts) else to_device(counts, q.device, torch.int32)
     if cache.mean is None:
         cache.emit(k[0], v[0], new)
     result = decode_step(q, k, v, gates, cache, scale=scale, counts=new)

@@ -50,7 +50,7 @@ def _columns(p_a, p_cmp, o_row, m_row, o_out, m_g, i, DV: tl.constexpr, COLUMNS:
 
 @triton.jit
 def _finish(
-    p_gates, p_cmp, p_seen_cmp, p_m, p_l, p_a, p_seen, p_o, p_reads, i_b, i_p, i_bp, S, N_SEL, N, s_gb, s_gh, s_gx,
+    p_gates, p_cmp, p_seen_cmp, p_m, p_l, p_a, p_seen, p_o, p_reads, i_n, i_p, i_bp, S, N_SEL, N, s_gb, s_gh, s_gx,
     PARTS: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, DV: tl.constexpr, SPLITS: tl.constexpr,
     CMP_SPLITS: tl.constexpr, COLUMNS: tl.constexpr, CMP: tl.constexpr, CMP_READ: tl.constexpr,
 ):  # fmt: skip
@@ -64,7 +64,7 @@ def _finish(
     o_row = (i_bp * N + o_s).to(tl.int64)[None, :] * GP + o_g[:, None]
     b_m = tl.load(p_m + o_row, mask=m_s[None, :], other=LOW)
     b_l = tl.load(p_l + o_row, mask=m_s[None, :], other=0.0)
-    o_gate = i_b.to(tl.int64) * s_gb + (i_p * G + o_g).to(tl.int64) * s_gh
+    o_gate = i_n.to(tl.int64) * s_gb + (i_p * G + o_g).to(tl.int64) * s_gh
     b_gate = tl.load(p_gates + o_gate, mask=m_g, other=0.0).to(tl.float32)
     b_gate_sel = tl.load(p_gates + o_gate + s_gx, mask=m_g, other=0.0).to(tl.float32)
     b_gate_win = tl.load(p_gates + o_gate + 2 * s_gx, mask=m_g, other=0.0).to(tl.float32)
@@ -100,23 +100,25 @@ def combine_kernel(
     p_q, p_length, p_now, p_table, p_sk, p_sv, p_chosen, p_gates, p_cmp, p_seen_cmp,
     p_m, p_l, p_a, p_seen, p_ticket, p_o, p_reads,
     H, S, N_SEL, N, SLOTS, ROWS_SEL, s_table, s_qb, s_qh, s_gb, s_gh, s_gx, scale,
-    PARTS: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, LS: tl.constexpr,
-    PAGE: tl.constexpr, KEYS: tl.constexpr, SPLITS: tl.constexpr, CMP_SPLITS: tl.constexpr, COLUMNS: tl.constexpr,
-    APPEND: tl.constexpr, CMP: tl.constexpr, CMP_READ: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr,
+    TOKENS: tl.constexpr, PARTS: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+    LS: tl.constexpr, PAGE: tl.constexpr, KEYS: tl.constexpr, SPLITS: tl.constexpr, CMP_SPLITS: tl.constexpr,
+    COLUMNS: tl.constexpr, APPEND: tl.constexpr, CMP: tl.constexpr, CMP_READ: tl.constexpr, BN: tl.constexpr,
+    PREC: tl.constexpr,
 ):  # fmt: skip
     """Split i_s of N, of which the first N_SEL are of the selected blocks. The output is the sum of all branches."""
     i_p = tl.program_id(0)
     i_h = i_p // PARTS
     i_s = tl.program_id(1)
-    i_b = tl.program_id(2)
-    i_bp = i_b * H * PARTS + i_p
-    b_q0, b_q1 = load_queries(p_q, i_b, i_p, s_qb, s_qh, G, GP, DK)
-    i_t = query_position(p_length, p_now, i_b, APPEND)
+    i_n = tl.program_id(2)
+    i_b = i_n // TOKENS
+    i_bp = i_n * H * PARTS + i_p
+    b_q0, b_q1 = load_queries(p_q, i_n, i_p, s_qb, s_qh, G, GP, DK)
+    i_t = query_position(p_length, p_now, i_n, APPEND)
     b_m, b_l, b_a0, b_a1 = begin(GP, DV, True, False)
     i_first = i_bp * N
     if i_s < N_SEL:  # without selected blocks, one program adds up the rest
         b_seen = tl.zeros([BN], tl.int32)
-        p_mine = p_chosen + (i_b * H + i_h) * SLOTS
+        p_mine = p_chosen + (i_n * H + i_h) * SLOTS
         o_pos, b_page = _places(p_mine, p_table, i_s * KEYS, i_b, i_t, SLOTS, s_table, BN, LS, PAGE)
         for i in tl.range(i_s * KEYS, (i_s + 1) * KEYS, BN, num_stages=None if LOADS_CHAIN else 1):
             m_key = o_pos >= 0
@@ -131,7 +133,7 @@ def combine_kernel(
     if tl.atomic_add(p_ticket + i_bp, 1, sem="acq_rel") == tl.num_programs(1) - 1:
         _finish(
             p_gates, p_cmp, p_seen_cmp, p_m, p_l, p_a, p_seen, p_o, p_reads,
-            i_b, i_p, i_bp, S, N_SEL, N, s_gb, s_gh, s_gx,
+            i_n, i_p, i_bp, S, N_SEL, N, s_gb, s_gh, s_gx,
             PARTS, G, GP, DV, SPLITS, CMP_SPLITS, COLUMNS, CMP, CMP_READ,
         )  # fmt: skip
         tl.store(p_ticket + i_bp, 0)

@@ -39,9 +39,12 @@ MOST_KEYS = 512
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the buffers between the kernels depend on; `parts` of `group` heads share a KV head."""
+    """What the buffers between the kernels depend on: `parts` of `group` heads share a KV head; `tokens` of the queries
+    are of one sequence.
+    """
 
-    batch: int
+    queries: int
+    tokens: int
     kv_heads: int
     parts: int
     group: int
@@ -60,12 +63,12 @@ class Sizes:
 
     @property
     def pairs(self) -> int:
-        """(sequence, KV head) pairs, for each of which blocks are chosen."""
-        return self.batch * self.kv_heads
+        """(query, KV head) pairs, for each of which blocks are chosen."""
+        return self.queries * self.kv_heads
 
     @property
     def units(self) -> int:
-        """(sequence, part) pairs: programs that attend, if nothing were split."""
+        """(query, part) pairs: programs that attend, if nothing were split."""
         return self.pairs * self.parts
 
     @property
@@ -87,6 +90,7 @@ class Programs:
         parts: of a pair.
         scorers: of a pair, choose blocks.
         heads, window, selected: of a part, finish heads of compressed attention, attend to the window, to the blocks.
+        apart: whether the window has a kernel of its own.
     """
 
     parts: int
@@ -94,11 +98,17 @@ class Programs:
     heads: int
     window: int
     selected: int
+    apart: bool
 
     @property
     def second(self) -> int:
         """All of the second kernel, of a pair."""
-        return self.scorers + self.parts * (self.heads + self.window)
+        return self.scorers + self.parts * (self.heads + self.beside)
+
+    @property
+    def beside(self) -> int:
+        """Those of the second kernel that attend to the window, of a part."""
+        return 0 if self.apart else self.window
 
     @property
     def splits(self) -> int:
@@ -169,6 +179,7 @@ class Plan:
             cdiv(sizes.group, self.heads(sizes)) if scored else 0,
             cdiv(config.w, self.keys) if "win" in branches else 0,
             cdiv(slots * config.l_sel, self.keys) if "sel" in branches else 0,
+            sizes.tokens > 1,
         )
 
 

@@ -171,8 +171,8 @@ def select_kernel(
     p_q, p_length, p_now, p_wk, p_wv, p_sums, p_zero, p_summed, p_m, p_l, p_a, p_out, p_lists, p_ticket, p_chosen,
     p_m3, p_l3, p_a3, p_seen3,
     H, S, C, C_WIN, N_SEL, N, s_qb, s_qh, s_sums, s_zero, HALF, s_summed, scale,
-    PARTS: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, L: tl.constexpr,
-    D: tl.constexpr, LS: tl.constexpr, W: tl.constexpr, WIDTH: tl.constexpr,
+    TOKENS: tl.constexpr, PARTS: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+    L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, W: tl.constexpr, WIDTH: tl.constexpr,
     INIT: tl.constexpr, LOCAL: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr, FP: tl.constexpr,
     HEADS: tl.constexpr, SPLITS: tl.constexpr, BJ: tl.constexpr, AMONG: tl.constexpr,
     CP: tl.constexpr, LISTED: tl.constexpr, CANDIDATES: tl.constexpr, AT_ONCE: tl.constexpr, FEW: tl.constexpr,
@@ -188,19 +188,19 @@ def select_kernel(
     FREE: tl.constexpr = SLOTS - INIT - LOCAL
     LISTS: tl.constexpr = BJ // AMONG
     i_h = tl.program_id(0)
-    i_b = tl.program_id(1)
+    i_n = tl.program_id(1)
     i_c = tl.program_id(2)  # those that score begin first: they take longest
-    i_bh = i_b * H + i_h
-    i_t = query_position(p_length, p_now, i_b, APPEND)
+    i_bh = i_n * H + i_h
+    i_t = query_position(p_length, p_now, i_n, APPEND)
     if i_c >= C + C_WIN * PARTS:
         i_x = i_c - C - C_WIN * PARTS
         i_bp = i_bh * PARTS + i_x % PARTS
         _merge_heads(p_m, p_l, p_a, p_out, i_bp, i_x // PARTS * HEADS, S, G, GP, DV, HEADS, SPLITS)
-    elif i_c >= C:
+    elif i_c >= C:  # not with several TOKENS
         i_w, i_part = (i_c - C) // PARTS, (i_c - C) % PARTS
         i_partial = (i_bh * PARTS + i_part) * N + N_SEL
         _window_split(
-            p_q, p_wk, p_wv, p_m3, p_l3, p_a3, p_seen3, i_b, i_h * PARTS + i_part, i_h, i_t, i_w, i_partial, H, s_qb,
+            p_q, p_wk, p_wv, p_m3, p_l3, p_a3, p_seen3, i_n, i_h * PARTS + i_part, i_h, i_t, i_w, i_partial, H, s_qb,
             s_qh, scale, G, GP, DK, DV, W, KEYS, BN, PREC,
         )  # fmt: skip
     else:
@@ -241,4 +241,8 @@ def select_kernel(
             _store_chosen(p_chosen + i_bh * SLOTS, b_best, now, FREE, INIT, LOCAL, SLOTS, SP)
             tl.store(p_ticket + i_bh, 0)
     if APPEND:  # at the end, because no load may overtake a store
-        tl.store(p_length + i_b, i_t.to(tl.int64) + 1, mask=(i_h == 0) & (i_c == 0))
+        m_last = (i_h == 0) & (i_c == 0)
+        if TOKENS > 1:
+            i_next = tl.load(p_now + i_n + 1, mask=i_n % TOKENS < TOKENS - 1, other=-1)
+            m_last = m_last & (i_t >= 0) & (i_next < 0)
+        tl.store(p_length + i_n // TOKENS, i_t.to(tl.int64) + 1, mask=m_last)

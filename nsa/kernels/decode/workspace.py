@@ -25,17 +25,17 @@ class Splits(NamedTuple):
 
 @dataclass(frozen=True)
 class Workspace:
-    """What the kernels leave for each other, of each pair (sequence, KV head) or unit (sequence, part).
+    """What the kernels leave for each other, of each pair (query, KV head) or unit (query, part).
 
     Attributes:
-        now: int32 [B], positions of the queries.
+        now: int32 [queries], their positions.
         sums, zero: fp32 [units,numbers,G], [units,tiles,G], what the first leaves for the scores (`scores`).
         summed: fp32 [units,Tc], probabilities summed over heads, where scores are made of these.
         compressed, others: what the splits of compressed attention leave; those of selected blocks and window.
         o_cmp: fp32 [units * G,Dv], compressed attention.
         lists: int64 [pairs,lists,listed], the best blocks.
         tickets: int32 [2,units], programs of the second (of each pair) and third kernel that are done; 0 between steps.
-        reads: int64 [B,Hkv,3].
+        reads: int64 [queries,Hkv,3].
     """
 
     now: Tensor
@@ -68,11 +68,11 @@ def make_workspace(sizes: Sizes, plan: Plan, device: torch.device) -> Workspace:
     numbers, summed = _numbers(sizes)
     tiles = max(1, cdiv(sizes.compressed, keys_of(plan.first, sizes.rows)))
     return Workspace(
-        integers(sizes.batch), floats(units, numbers, sizes.group), floats(units, tiles, sizes.group),
+        integers(sizes.queries), floats(units, numbers, sizes.group), floats(units, tiles, sizes.group),
         floats(units, summed), splits(plan.splits), splits(third), floats(units * sizes.group, sizes.dv),
         torch.empty(sizes.pairs, plan.lists(sizes), plan.listed(sizes), dtype=torch.int64, device=device),
         integers(2, units),
-        torch.zeros(sizes.batch, sizes.kv_heads, 3, dtype=torch.int64, device=device),
+        torch.zeros(sizes.queries, sizes.kv_heads, 3, dtype=torch.int64, device=device),
     )  # fmt: skip
 
 
