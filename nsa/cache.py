@@ -70,8 +70,8 @@ class NSACache:
         pages: where the pages of `compressed` and `selected` are; None without pages.
         compress: the compressor.
         branch_reads: int64 [B,Hkv,3], key rows that the last decode step read in each branch, counted where they
-            were gathered; None before the first one, and after a chunk of several tokens, which counts none. The next
-            step may overwrite it.
+            were gathered; None before the first one, and after several tokens at once, of which none are counted. The
+            next step may overwrite it.
         rewound: entries whose last step `undo` took back, and with it the oldest position of their window: new tokens
             do not see that one, the last token would.
         workspaces: what backends keep with this cache.

@@ -1,4 +1,4 @@
-"""Attention through a cache: chunks of a prompt, then one token at a time."""
+"""Attention through a cache: chunks of a prompt, then one token, or a few, at a time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def nsa_decode(
     """Append new tokens to the cache, then attend: the outputs of `nsa_attention` at their positions.
 
     Args:
-        q: [B,T,Hq,Dk]; T = 1 is a decode step, whose reads the cache counts, more is a chunk of a prompt.
+        q: [B,T,Hq,Dk]; T = 1 is a decode step, whose reads the cache counts. More is a chunk of a prompt, or up to 8
+            tokens to verify, which the Triton backend takes in one step where compressed tokens are means.
         k, v: one tensor [B,T,Hkv,Dk], [B,T,Hkv,Dv] for all branches, or a triple (cmp, sel, win).
         gates: [B,T,Hq,3] in (cmp, sel, win) order, already activated.
         cache: grows by the new tokens. Its config holds the sizes, its compressor makes compressed tokens.
@@ -48,7 +49,7 @@ def nsa_decode(
     Returns:
         o [B,T,Hq,Dv], 0 for padding. Not differentiable: a backward pass through it is an error.
 
-    On the Triton backend a step of one token never waits for the device and can be captured in a CUDA graph, if the
+    On the Triton backend a step never waits for the device and can be captured in a CUDA graph, if the
     cache has room (`NSACache.reserve`) and one step ran before.
     Replays append to the cache; `NSACache.advance` tells its host side. `counts` is then None or int32 on the device.
 
