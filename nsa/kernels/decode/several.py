@@ -40,22 +40,16 @@ def window_kernel(
     b_seen = tl.zeros([BN], tl.int32)
     i_lo = i_w * KEYS
     i_hi = tl.minimum(tl.minimum(i_lo + KEYS, W), i_new)
-    for i_x in range(i_lo, i_hi, BN):
-        o_x = i_x + tl.arange(0, BN)
+    n_ring = tl.cdiv(tl.maximum(i_hi - i_lo, 0), BN)
+    n = n_ring + ((i_w == 0) & (i_t >= 0)).to(tl.int32)
+    for i_x in range(0, n):
+        m_new = i_x == n_ring  # the last tile of the first program
+        o_x = tl.where(m_new, 0, i_lo + i_x * BN) + tl.arange(0, BN)
         o_pos = i_new - 1 - (i_new - 1 + W - o_x) % W  # the last before the new ones in this row of the ring
-        m_key = (o_x < i_hi) & (o_pos > i_t - W)
-        o_row = (i_b.to(tl.int64) * W + o_x) * H + i_h
-        _, b_m, b_l, b_a0, b_a1 = attend(
-            b_q0, b_q1, b_m, b_l, b_a0, b_a1, p_wk, p_wv, o_row, m_key, scale, DK, DV, PREC
-        )
-        b_seen += m_key.to(tl.int32)
-    if (i_w == 0) & (i_t >= 0):
-        o_x = tl.arange(0, BN)
-        m_key = o_x <= i
-        o_row = (i_b.to(tl.int64) * TOKENS + o_x) * H + i_h
-        _, b_m, b_l, b_a0, b_a1 = attend(
-            b_q0, b_q1, b_m, b_l, b_a0, b_a1, p_nk, p_nv, o_row, m_key, scale, DK, DV, PREC
-        )
+        m_key = tl.where(m_new, o_x <= i, (o_x < i_hi) & (o_pos > i_t - W))
+        o_row = (i_b.to(tl.int64) * tl.where(m_new, TOKENS, W) + o_x) * H + i_h
+        p_k, p_v = tl.where(m_new, p_nk, p_wk), tl.where(m_new, p_nv, p_wv)
+        _, b_m, b_l, b_a0, b_a1 = attend(b_q0, b_q1, b_m, b_l, b_a0, b_a1, p_k, p_v, o_row, m_key, scale, DK, DV, PREC)
         b_seen += m_key.to(tl.int32)
     i_split = (i_n * H * PARTS + i_p) * N + N_SEL + i_w
     store_partial(p_m, p_l, p_a, p_seen, i_split, b_m, b_l, b_a0, b_a1, b_seen, G, GP, DV)
