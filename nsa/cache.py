@@ -70,8 +70,8 @@ class NSACache:
         pages: where the pages of `compressed` and `selected` are; None without pages.
         compress: the compressor.
         branch_reads: int64 [B,Hkv,3], key rows that the last decode step read in each branch, counted where they
-            were gathered; None before the first one, and after a chunk of several tokens, which counts none. The next
-            step may overwrite it.
+            were gathered; None before the first one, and after several tokens at once, of which none are counted. The
+            next step may overwrite it.
         rewound: entries whose last step `undo` took back, and with it the oldest position of their window: new tokens
             do not see that one, the last token would.
         workspaces: what backends keep with this cache.
@@ -253,10 +253,10 @@ class NSACache:
         self._lengths, self._undone, self.rewound = lengths, None, self._still_rewound(new)
 
     def count_step(self, mapping: SlotMapping) -> None:
-        """The host's part of a step of one token whose kernels append: `lengths` on the device is already right."""
+        """The host's part of a step whose kernels append: `lengths` on the device is already right."""
         if not self.capturing:  # what is captured does not run now
             self.rewound = self._still_rewound(mapping.counts)
-            self._lengths, self._undone = mapping.ends, mapping.starts
+            self._lengths, self._undone = mapping.ends, mapping.starts if mapping.width == 1 else None
 
     def slot_mapping(self, tokens: int, counts: Sequence[int] | Tensor | None = None) -> SlotMapping:
         """Where the next chunk [B,tokens,...] goes; of entry b only its first counts[b] tokens are real."""

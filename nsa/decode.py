@@ -1,4 +1,4 @@
-"""Attention through a cache: chunks of a prompt, then one token at a time."""
+"""Attention through a cache: chunks of a prompt, then one token, or a few, at a time."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from nsa.config import BRANCHES
 from nsa.host import to_device, with_numbers
 from nsa.operations import widened
 from nsa.plans import Key, Plan, layout, sharing
+from nsa.routing.registry import MOST_TOKENS, REGISTRY
 from nsa.serving.slot_mapping import SlotMapping
 
 NAME = "nsa_decode"
@@ -36,7 +37,8 @@ def nsa_decode(
     """Append new tokens to the cache, then attend: the outputs of `nsa_attention` at their positions.
 
     Args:
-        q: [B,T,Hq,Dk]; T = 1 is a decode step, whose reads the cache counts, more is a chunk of a prompt.
+        q: [B,T,Hq,Dk]; T = 1 is a decode step, whose reads the cache counts. More is a chunk of a prompt, or up to 8
+            tokens to verify, which the Triton backend takes in one step where compressed tokens are means.
         k, v: one tensor [B,T,Hkv,Dk], [B,T,Hkv,Dv] for all branches, or a triple (cmp, sel, win).
         gates: [B,T,Hq,3] in (cmp, sel, win) order, already activated.
         cache: grows by the new tokens. Its config holds the sizes, its compressor makes compressed tokens.
@@ -47,7 +49,7 @@ def nsa_decode(
     Returns:
         o [B,T,Hq,Dv], 0 for padding. Not differentiable: a backward pass through it is an error.
 
-    On the Triton backend a step of one token never waits for the device and can be captured in a CUDA graph, if the
+    On the Triton backend a step never waits for the device and can be captured in a CUDA graph, if the
     cache has room (`NSACache.reserve`) and one step ran before.
     Replays append to the cache; `NSACache.advance` tells its host side. `counts` is then None or int32 on the device.
 
@@ -131,7 +133,7 @@ def _decode(
         raise ValueError(f"{NAME}: q has {q.shape[1]} tokens and k has {keys[0].shape[1]}")
     how = {"backend": routing.per_operation(backend), "strict": strict}
     scale = checks.scale(NAME, q, scale)
-    if q.shape[1] == 1:
+    if q.shape[1] == 1 or _at_once(q, cache, how):
         return _step(q, keys, values, gates, cache, counts, scale, how)
     mapping = cache.slot_mapping(q.shape[1], counts)
     ragged = any(count < mapping.width for count in mapping.counts)
@@ -171,29 +173,42 @@ def _step(
     q: Tensor, keys: Triple, values: Triple, gates: Tensor, cache: NSACache, counts: Sequence[int] | Tensor | None,
     scale: float, how: dict[str, Any],
 ) -> Tensor:  # fmt: skip
-    """One token of each sequence, appended and attended to by one backend."""
+    """One token of each sequence, or a few, appended and attended to by one backend."""
+    tokens = q.shape[1]
     if not (cache.capturing and isinstance(counts, Tensor)):
-        mapping = cache.slot_mapping(1, counts)
+        mapping = cache.slot_mapping(tokens, counts)
         cache.reserve(mapping.ends)  # before its plan is looked up, which names the buffers
         counts = mapping.counts
-    whole = not isinstance(counts, Tensor) and all(counts)
+    whole = not isinstance(counts, Tensor) and all(count == tokens for count in counts)
     given = (counts,) if isinstance(counts, Tensor) else ()
     o, _ = _routed(
         (q, *keys, *values, gates, *given), cache, ("step", scale, whole), how,
         lambda module: module.step(q, keys, values, gates, cache, counts=counts, scale=scale),
-        lambda _: _judged(q, gates, cache, None, scale),
+        (lambda _: _judged(q, gates, cache, None, scale)) if tokens == 1 else None,
     )  # fmt: skip
+    if tokens > 1:
+        cache.branch_reads = None
     if whole:
         return o
-    real = counts if isinstance(counts, Tensor) else to_device(counts, o.device)
-    return o.masked_fill((real == 0)[:, None, None, None], 0.0)
+    real = (counts if isinstance(counts, Tensor) else to_device(counts, o.device))[:, None]
+    padding = real == 0 if tokens == 1 else torch.arange(tokens, device=o.device) >= real
+    return o.masked_fill(padding[:, :, None, None], 0.0)
+
+
+def _at_once(q: Tensor, cache: NSACache, how: dict[str, Any]) -> bool:
+    """Whether the backend of a step takes all new tokens of a sequence at once: else they are a chunk."""
+    tokens = q.shape[1]
+    if not 1 < tokens <= MOST_TOKENS or cache.mean is None:
+        return False
+    decision = routing.decide(_request(q, cache), how["backend"], flags.current())
+    return decision is not None and tokens <= REGISTRY[decision.backend].most_tokens
 
 
 def _routed(
     tensors: tuple[Tensor, ...], cache: NSACache, facts: Key, how: dict[str, Any],
     call: Callable[[ModuleType], tuple[Tensor, Tensor, Tensor]], judge: routing.Judge | None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """o and blocks of a step of one token by the backend for it; what was read is the cache's to say. The step's plan
+    """o and blocks of a step by the backend for it; what was read is the cache's to say. The step's plan
     belongs to the cache, whose buffers its launches read.
     """
     backend = how["backend"]
@@ -203,11 +218,7 @@ def _routed(
     key = (*facts, *switches, *map(layout, tensors), sharing(tensors), *buffers)
     plan = cache.plans.get(key)
     if plan is None:
-        q, (k, v) = tensors[0], cache.window.stored
-        request = routing.Request(
-            "decode", q.device, q.dtype, len(q), 1, cache.capacity, q.shape[2], k.shape[2], q.shape[3], v.shape[3],
-            cache.config, offset=True,
-        )  # fmt: skip
+        request = _request(tensors[0], cache)
         decision = routing.decided(request, **how)
         plan = Plan(key, request, decision, flags.current(), owned=True)
         if len(cache.plans) >= MOST_STEPS:
@@ -217,6 +228,14 @@ def _routed(
     decision = plan.decision
     o, cache.branch_reads, chosen = plan.within(lambda: routing.carry_out(decision, plan.request, call, judge))
     return o, chosen
+
+
+def _request(q: Tensor, cache: NSACache) -> routing.Request:
+    k, v = cache.window.stored
+    return routing.Request(
+        "decode", q.device, q.dtype, *q.shape[:2], cache.capacity, q.shape[2], k.shape[2], q.shape[3], v.shape[3],
+        cache.config, offset=True,
+    )  # fmt: skip
 
 
 def _check_query(operation: str, q: Tensor, gates: Tensor, k: Tensor, v: Tensor, strict: object) -> None:

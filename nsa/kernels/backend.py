@@ -19,6 +19,7 @@ from nsa.kernels.common.launch import VERSION
 from nsa.kernels.common.sizes import pad_group
 from nsa.kernels.compression.mlp import mlp_of_spans
 from nsa.kernels.compression.weighted import span_sums
+from nsa.kernels.decode.plan import LARGEST_PART, parts_of
 from nsa.kernels.decode.step import cached_attention, decode_step
 from nsa.kernels.ranges.attention import compressed_attention, window_attention
 from nsa.kernels.ranges.key_ranges import borders_of
@@ -30,6 +31,7 @@ from nsa.kernels.ways import gradient as gradient
 from nsa.phi import MlpPhi, Phi
 from nsa.plans import layout, sharing
 from nsa.routing import How, Request
+from nsa.routing.registry import MOST_TOKENS
 
 if TYPE_CHECKING:
     from nsa.cache import NSACache, Triple
@@ -41,6 +43,8 @@ LARGEST_HEAD = 256
 LARGEST_GROUP = 64
 LARGEST_GROUP_FP32 = 32
 """One token's rows of more query heads would not fit on chip in fp32, beside their gradient."""
+MOST_PARTS = 16
+"""Of a larger group in a step of decode: each reads the keys again."""
 CHOOSING = ("select", "attention", "decode")
 LARGEST_CHOICE = 128
 """Blocks that a query chooses: they are put in order against each other, in registers."""
@@ -93,6 +97,14 @@ def _shape(request: Request) -> str | None:
     slots = request.config.n_sel if request.config and request.operation in CHOOSING else 0
     if slots > LARGEST_CHOICE:
         return f"a query selects {slots} blocks, more than the {LARGEST_CHOICE} that the kernels put in order"
+    if request.operation == "decode":
+        most = min(MOST_TOKENS, request.config.w) if request.config else MOST_TOKENS
+        if request.tokens > most:
+            return f"{request.tokens} new tokens of a sequence are more than the {most} that one step takes"
+        if parts_of(request.group_size) <= MOST_PARTS:
+            return None
+        fitting = f"{MOST_PARTS} or fewer equal parts of at most {LARGEST_PART} heads"
+        return f"{request.group_size} query heads share a KV head, which make no {fitting}"
     if pad_group(request.group_size) > _most_heads(request):
         return f"{request.group_size} query heads share a KV head, more than a tile's {_most_heads(request)}"
     return None
@@ -100,7 +112,7 @@ def _shape(request: Request) -> str | None:
 
 def _most_heads(request: Request) -> int:
     """Query heads of one KV head that the kernels' tiles hold."""
-    small = request.device.type != "cuda" or request.operation in ("combine", "decode")
+    small = request.device.type != "cuda" or request.operation == "combine"
     return LARGEST_GROUP if small or request.dtype != torch.float32 else LARGEST_GROUP_FP32
 
 
@@ -162,7 +174,7 @@ def rotate_gradient(do: Tensor, o: Tensor, x: Tensor, positions: Tensor, base: f
     return [rotary.forward(do, positions, base, back=True)]
 
 
-# --- one token of each sequence ---
+# --- steps through a cache ---
 
 decode = cached_attention
 
@@ -171,11 +183,11 @@ def step(
     q: Tensor, k: Triple, v: Triple, gates: Tensor, cache: NSACache, *, counts: Sequence[int] | Tensor, scale: float
 ) -> Triple:
     """Append a token of each sequence, for which there is room, and attend, in three kernels; a learned map makes
-    compressed tokens before."""
-    mapping, new = None, counts
+    compressed tokens before. Several, with means, take two more kernels."""
+    mapping, new, tokens = None, counts, q.shape[1]
     if not isinstance(counts, Tensor):  # else a graph is captured
-        mapping = cache.slot_mapping(1, counts)
-        new = None if all(counts) else to_device(counts, q.device, torch.int32)
+        mapping = cache.slot_mapping(tokens, counts)
+        new = None if all(count == tokens for count in counts) else to_device(counts, q.device, torch.int32)
     if cache.mean is None:
         cache.emit(k[0], v[0], new)
     result = decode_step(q, k, v, gates, cache, scale=scale, counts=new)

@@ -183,8 +183,10 @@ def _way(name: str, request: Request, what: str) -> str:
 
 
 def _other_part(request: Request, name: str, choice: BackendChoice, flags: Flags) -> Off | None:
-    """A fused backend gives way where one of its parts is asked of another."""
-    if request.operation != WHOLE:
+    """A fused backend gives way where one of its parts is asked of another; so does one that takes a step of several
+    tokens at once.
+    """
+    if request.operation != WHOLE and not (request.operation == "decode" and request.tokens > 1):
         return None
     parts = (*PARTS, "compress") if request.phi else PARTS
     asked = ((part, requested_backend(part, choice, flags)[0]) for part in parts)

@@ -13,9 +13,9 @@ A backend is a module that defines a function for each operation it implements, 
     decode(q, gates, cache, *, scale, branches, block_indices) -> o, reads, block_indices
                                                   (the last token of each sequence in an `nsa.NSACache`)
     step(q, k, v, gates, cache, *, counts, scale) -> o, reads, block_indices
-                                                  (the same operation, after appending one token of each sequence;
-                                                  counts: integers 0 or 1, or int32 on the device while a CUDA graph
-                                                  is captured)
+                                                  (the same operation, after appending T tokens of each sequence,
+                                                  and for these; counts: integers 0 to T, or int32 on the device while
+                                                  a CUDA graph is captured)
 
 with the shapes and the semantics of `nsa.ops`, arguments already checked, `scale` a float, `how` an `nsa.routing.How`,
 `lse` None or that of `compressed`; every function is differentiable by autograd (`select` and `lse` are not).
@@ -50,16 +50,22 @@ OPERATIONS = tuple("rotate compress compressed select selected window combine at
 
 @dataclass(frozen=True)
 class Backend:
-    """A row of the registry: the module, the packages that it imports, what it implements."""
+    """A row of the registry: the module, the packages that it imports, what it implements, and the largest T of its
+    `step`.
+    """
 
     module: str
     needs: tuple[str, ...]
     operations: tuple[str, ...]
+    most_tokens: int = 1
 
+
+MOST_TOKENS = 8
+"""New tokens of a sequence that any backend takes in one step; more are a chunk."""
 
 REGISTRY = {
     "torch": Backend("nsa.fallback.torch", (), tuple(x for x in OPERATIONS if x != "attention")),
-    "triton": Backend("nsa.kernels.backend", ("triton",), OPERATIONS),
+    "triton": Backend("nsa.kernels.backend", ("triton",), OPERATIONS, MOST_TOKENS),
     "fa2": Backend("nsa.providers.fa2", (), ("compressed", "window")),
     "cuda": Backend("nsa.providers.cuda", (), ("selected",)),
 }

@@ -489,16 +489,17 @@ def _maps(seed: int) -> Tensors:
 
 
 class _Decoding:
-    """Steps through one cache, whose buffers stay."""
+    """Steps of so many tokens through one cache, whose buffers stay."""
 
-    def __init__(self, page_size: int | None) -> None:
+    def __init__(self, page_size: int | None, tokens: int = 1) -> None:
+        self.tokens = tokens
         how = {"capacity": T, "dtype": torch.bfloat16, "page_size": page_size}
         self.cache = NSACache(CONFIG, 2, KV_HEADS, DIM, DIM, **how)
         self.cache.reserve([T, T])
 
     def make(self, seed: int) -> Tensors:
         heads = {"q": HEADS, "k": KV_HEADS, "v": KV_HEADS, "gates": HEADS}
-        return {name: _randn(2, 1, n, 3 if name == "gates" else DIM) for name, n in heads.items()} | {
+        return {name: _randn(2, self.tokens, n, 3 if name == "gates" else DIM) for name, n in heads.items()} | {
             "cache": dict(enumerate(self.cache.tensors)),
             "workspace": dict(enumerate(self.cache.workspaces.values())),
         }
@@ -506,7 +507,7 @@ class _Decoding:
     def step(self, x: Tensors) -> object:
         attend = {"backend": "triton", "strict": True}
         o = nsa_decode(x["q"], x["k"], x["v"], x["gates"], self.cache, **attend)
-        return o, ops.cached_attention(x["q"], x["gates"], self.cache, **attend)
+        return o, ops.cached_attention(x["q"][:, -1:], x["gates"][:, -1:], self.cache, **attend)
 
 
 Case = tuple[Callable[[int], Tensors], Call]
@@ -539,6 +540,7 @@ def cases() -> dict[str, Callable[[], Case]]:
         "learned": lambda: (_maps, _learned),
         "decode": lambda: ((held := _Decoding(None)).make, held.step),
         "paged": lambda: ((held := _Decoding(32)).make, held.step),
+        "several": lambda: ((held := _Decoding(32, 3)).make, held.step),
     }
 
 

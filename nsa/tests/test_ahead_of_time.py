@@ -71,6 +71,20 @@ def test_sample_fits(architecture: str) -> None:
     _judge(architecture, SAMPLE, parts=tuple(part for part in PARTS if part != "learned" or architecture == "sm_89"))
 
 
+@pytest.mark.parametrize(
+    ("architecture", "shapes"),
+    [
+        ("sm_89", ("128,128,128,bf16",)),
+        *(
+            pytest.param(name, ("192,128,128,bf16", "192,128,96,bf16", "64,128,65,fp32"), marks=pytest.mark.slow)
+            for name in ARCHITECTURES
+        ),
+    ],
+)
+def test_a_step_of_a_group_in_parts_fits(architecture: str, shapes: tuple[str, ...]) -> None:
+    _judge(architecture, shapes, parts=("decode",))
+
+
 @pytest.mark.slow
 def test_one_process_compiles_for_each_architecture_in_turn() -> None:
     code = (

@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nsa import NativeSparseAttention, NSACache, NSAConfig, blocks, ops
+from nsa import NativeSparseAttention, NSACache, NSAConfig, blocks, ops, reference, routing
 from nsa.kernels.decode import step
+from nsa.kernels.decode.plan import parts_of
 from nsa.kernels.selection.scores import sums_blocks
 from nsa.routing.record import paused
 from nsa.tests import testing
 from nsa.tests.decode_cases import ON_TRITON, cache_for, drawn, mapped, oracle, stepped
-from nsa.tests.decoding import ODD, SMALL
+from nsa.tests.decoding import ODD, SMALL, Inputs
 from nsa.tests.kernel_cases import DEVICE, DTYPES, SLOW
 
 TIES = NSAConfig(l=8, d=8, l_sel=8, n_sel=3, w=5, init_blocks=0, local_blocks=1)
@@ -32,6 +33,10 @@ FAR = NSAConfig(l=15, d=5, l_sel=10, n_sel=4, w=13)
         pytest.param(FINE, {"heads": 12}, (8, 9, 55), id="group-of-6"),
         pytest.param(SMALL, {"heads": 20, "kv_heads": 1}, (9, 41), id="group-of-20"),
         pytest.param(TIES, {"heads": 32, "dk": 16, "dv": 16}, (7, 8, 47), id="group-of-16"),
+        pytest.param(FINE, {"heads": 65, "kv_heads": 1}, (9, 41), id="five-parts-of-13"),
+        pytest.param(SMALL, {"batch": 2, "heads": 160}, (11, 47), id="two-parts-of-40"),
+        pytest.param(ODD, {"heads": 96, "kv_heads": 1, "dk": 48, "dv": 80}, (14, 60), id="two-parts-of-48"),
+        pytest.param(SMALL, {"heads": 256, "dk": 192, "dv": 128}, (15, 50), id="two-parts-of-64"),
     ],
 )
 def test_steps_equal_the_oracle(
@@ -64,9 +69,10 @@ def test_a_step_chooses_and_attends_with_its_scale() -> None:
     assert torch.equal(*found)
 
 
-def test_sequences_of_different_lengths_in_pages_and_without() -> None:
+@pytest.mark.parametrize("heads", [4, 136])
+def test_sequences_of_different_lengths_in_pages_and_without(heads: int) -> None:
     """A sequence whose count is 0 keeps its state; pages change nothing, to the bit."""
-    inputs = drawn(60, batch=3, dtype=torch.float32)
+    inputs = drawn(60, batch=3, heads=heads, dtype=torch.float32)
     starts = [40, 3, 21]
     caches = [cache_for(inputs, SMALL, page_size=size) for size in (None, 16)] + [cache_for(inputs, SMALL)]
     for cache in caches:
@@ -160,9 +166,30 @@ def test_the_split_changes_no_choice(
             torch.testing.assert_close(found[0], expected[0], rtol=1e-5, atol=1e-5)
 
 
-def test_ties_go_to_the_lower_block() -> None:
+@pytest.mark.parametrize("config", [replace(SMALL, n_sel=9), replace(FAR, n_sel=9)], ids=["blocks", "tokens"])
+@pytest.mark.parametrize("heads", [65, 128])
+def test_all_parts_of_a_group_choose_together(heads: int, config: NSAConfig) -> None:
+    """Each part alone would choose other blocks, and the first alone those that its heads look for."""
+    inputs = drawn(230, heads=heads, kv_heads=1, dtype=torch.float32)
+    parts, last = parts_of(heads), inputs.between(229, 230)
+    assert parts > 1
+    cache = cache_for(inputs, config)
+    cache.append(inputs.k, inputs.v)
+    found = ops.cached_attention(last.q, last.gates, cache, **ON_TRITON)
+    expected = ops.cached_attention(last.q, last.gates, cache, backend="torch")
+    assert torch.equal(found[1], expected[1])
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-5, atol=1e-5)
+    reads = [blocks.reads_expected(229, config)]
+    assert cache.reads is not None and cache.reads.tolist() == reads
+    for q, gates in zip(last.q.chunk(parts, 2), last.gates.chunk(parts, 2), strict=True):
+        _, alone = ops.cached_attention(q.contiguous(), gates, cache, backend="torch")
+        assert not torch.equal(alone, expected[1])
+
+
+@pytest.mark.parametrize("heads", [4, 256])
+def test_ties_go_to_the_lower_block(heads: int) -> None:
     config = replace(SMALL, n_sel=5)
-    inputs = drawn(80, dtype=torch.float32)
+    inputs = drawn(80, heads=heads, dtype=torch.float32)
     inputs.k[0].zero_()  # every compressed key alike
     cache = cache_for(inputs, config)
     last = inputs.between(79, 80)
@@ -298,3 +325,101 @@ def test_pages_read_as_rows_do() -> None:
 def test_page_sizes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match=r"page_size must be a multiple of l_sel=8 and of d=4, got 12"):
         NSACache(SMALL, 1, 1, 2, 2, page_size=12)
+
+
+# --- several new tokens ---
+
+
+def continued(
+    inputs: Inputs, config: NSAConfig, begun: list[int], *counts: list[int], page_size: int | None = None
+) -> NSACache:
+    """A cache of the first `begun` tokens of each sequence after steps of `counts` more: each equals the oracle's."""
+    cache, judge = caches = [cache_for(inputs, config, page_size=page_size) for _ in range(2)]
+    first = inputs.rows([0] * len(begun), begun)
+    for one in caches:
+        one.append(first.k, first.v, counts=begun)
+    for count in counts:
+        x = inputs.rows(begun, count)
+        with testing.expect_route(decode="triton"):
+            found = ops.nsa_decode(x.q, x.k, x.v, x.gates, cache, counts=count, **ON_TRITON)
+        expected = reference.nsa_decode(x.q, x.k, x.v, x.gates, judge, counts=count)
+        testing.assert_close(found, expected, inputs.q.dtype, f"{count} tokens after {begun}")
+        begun = [before + more for before, more in zip(begun, count, strict=True)]
+        assert cache.lengths.tolist() == judge.lengths.tolist() == begun
+        assert all(map(torch.equal, cache.window.stored, judge.window.stored)), "the rings"
+    return cache
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("config", "shape", "page_size"),
+    [
+        pytest.param(SMALL, {}, None, id="small"),
+        pytest.param(ODD, {"heads": 3, "kv_heads": 1, "dk": 48, "dv": 80}, 30, id="odd-in-pages"),
+        pytest.param(replace(FINE, w=7), {"heads": 2, "kv_heads": 1}, None, id="a-window-of-no-more"),
+        pytest.param(SMALL, {"heads": 96, "kv_heads": 1, "dk": 192, "dv": 128}, 8, id="two-parts-of-48-in-pages"),
+    ],
+)
+def test_several_tokens_equal_the_oracle(
+    config: NSAConfig, shape: dict[str, int], page_size: int | None, dtype: torch.dtype
+) -> None:
+    """From nothing, and where the rings of window and compression have gone round; each sequence at its own pace."""
+    inputs = drawn(60, batch=3, **shape, dtype=dtype)
+    cache = continued(inputs, config, [0, 9, 43], [7, 0, 3], [5, 1, 5], page_size=page_size)
+    assert cache.reads is None, "of several tokens none are counted"
+    with pytest.raises(ValueError, match="undo needs a step of one token"):
+        cache.undo()
+
+
+def test_steps_of_one_token_and_of_several_follow_each_other() -> None:
+    """Each token reads what it reads in a step of its own, counted where it is read, also beyond the second call."""
+    inputs = drawn(90, batch=2, dtype=torch.float32)
+    cache = continued(inputs, SMALL, [30, 61], *([4, 4], [1, 1], [4, 4], [4, 4], [1, 0], [4, 4]))
+    (workspace,) = (x for (sizes, _), x in cache.workspaces.items() if sizes.tokens == 4)
+    for length, reads in zip(cache.lengths.tolist(), workspace.reads.view(2, 4, 2, 3).sum(-1).tolist(), strict=True):
+        assert reads == [[blocks.reads_expected(t, SMALL)] * 2 for t in range(length - 4, length)]
+    assert any(callable(x) for plan in cache.plans.values() for x in plan.recorded.values())
+
+
+def test_several_tokens_of_layouts_of_the_callers() -> None:
+    """Cut from one projection, as they are: no axis but the last is where it would be in a tensor of its own."""
+    inputs = drawn(20, batch=2, dtype=torch.float32)
+    cache, judge = (cache_for(inputs, SMALL, capacity=20) for _ in range(2))
+    for first, end in ((0, 6), (6, 9), (9, 17)):
+        x = inputs.between(first, end)
+        parts = torch.cat([x.q, *x.k, *x.v], 2).transpose(1, 2).contiguous().transpose(1, 2).split([4, *6 * [2]], 2)
+        gates = x.gates.transpose(1, 3).contiguous().transpose(1, 3)
+        found = ops.nsa_decode(parts[0], parts[1:4], parts[4:], gates, cache, **ON_TRITON)
+        testing.assert_close(found, reference.nsa_decode(x.q, x.k, x.v, x.gates, judge), torch.float32, "cut")
+
+
+@pytest.mark.parametrize("tokens", [2, 8])
+def test_a_layer_takes_several_tokens_at_once(tokens: int) -> None:
+    """Rotated means that these tokens complete, some of which they see already."""
+    layer = NativeSparseAttention(32, 4, 2, SMALL, dk=16, dv=16).to(DEVICE).requires_grad_(False)
+    x = torch.randn(2, 43, 32, device=DEVICE)
+    cache, expected = layer.new_cache(2, 16), layer(x)
+    layer(x[:, :19], cache)
+    layer.backend = {"decode": "triton"}
+    for t in range(19, 43, tokens):
+        with testing.expect_route(decode="triton"):
+            o = layer(x[:, t : t + tokens], cache)
+        torch.testing.assert_close(o, expected[:, t : t + tokens], rtol=1e-5, atol=1e-5)
+
+
+def test_what_no_step_takes_at_once_is_a_chunk() -> None:
+    """More tokens than a step has or than the window holds, a learned compression, and a part asked of another."""
+    inputs = drawn(40, dtype=torch.float32)
+    learned = NativeSparseAttention(32, 4, 2, SMALL, dk=16, dv=16, phi="mlp").to(DEVICE).new_cache(1, 40)
+    narrow = replace(SMALL, w=3)
+    cases = [
+        (cache_for(inputs, SMALL), 9, "triton"),
+        (cache_for(inputs, narrow), 4, "triton"),
+        (learned, 4, "triton"),
+        (cache_for(inputs, SMALL), 4, {"decode": "triton", "window": "torch"}),
+    ]
+    for cache, tokens, backend in cases:
+        x = inputs.between(0, tokens)
+        with routing.record() as recording:
+            ops.nsa_decode(x.q, x.k, x.v, x.gates, cache, backend=backend)
+        assert not recording.of("decode") and recording.of("window")

@@ -24,7 +24,8 @@ def gpu() -> Iterator[None]:
 
 @pytest.mark.parametrize("page_size", [None, 128])
 @pytest.mark.parametrize(
-    ("heads", "kv_heads", "dk", "dv"), [(64, 4, 128, 128), (32, 8, 128, 128), (16, 2, 192, 128), (4, 4, 256, 256)]
+    ("heads", "kv_heads", "dk", "dv"),
+    [(64, 4, 128, 128), (32, 8, 128, 128), (16, 2, 192, 128), (4, 4, 256, 256), (128, 1, 192, 128), (160, 2, 128, 128)],
 )
 def test_a_captured_step_equals_the_oracle(heads: int, kv_heads: int, dk: int, dv: int, page_size: int | None) -> None:
     """Replays append by themselves: outputs of the oracle, reads of the formula, lengths that count on."""
@@ -53,6 +54,35 @@ def test_a_captured_step_equals_the_oracle(heads: int, kv_heads: int, dk: int, d
                 expected = oracle(mapped(lambda x, b=b, t=t: x[b : b + 1, : t + 1], inputs), config, [t])
                 testing.assert_close(o[b : b + 1], expected, torch.bfloat16, f"sequence {b} at {t}")
     assert cache.lengths.tolist() == [length + replays for length in begun]
+
+
+@pytest.mark.parametrize("page_size", [None, 128])
+def test_a_captured_step_of_several_tokens_equals_the_oracle(page_size: int | None) -> None:
+    """Each replay appends four tokens of each sequence, and none sees those after it."""
+    config, begun, tokens, replays = NSAConfig(), [1171, 40], 4, 12
+    shape = {"batch": 2, "heads": 128, "kv_heads": 1, "dk": 192, "dv": 128}
+    end = max(begun) + (1 + replays) * tokens
+    inputs = drawn(end, **shape, dtype=torch.bfloat16)
+    cache = cache_for(inputs, config, capacity=end, page_size=page_size)
+    first, one = inputs.rows([0, 0], begun), inputs.rows(begun, [tokens, tokens])
+    cache.append(first.k, first.v, counts=begun)
+    cache.reserve(end)
+    ops.nsa_decode(one.q, one.k, one.v, one.gates, cache, **ON_TRITON)  # compiles
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph), testing.expect_route(decode="triton", device="cuda"):
+        o = ops.nsa_decode(one.q, one.k, one.v, one.gates, cache, **ON_TRITON)
+    for step in range(1, 1 + replays):
+        at = [length + step * tokens for length in begun]
+        for held, new in zip(tensors(one), tensors(inputs.rows(at, [tokens, tokens])), strict=True):
+            held.copy_(new)
+        graph.replay()
+        cache.advance(tokens)
+        if step in (1, replays):
+            for b, t in enumerate(at):
+                seen = mapped(lambda x, b=b, t=t: x[b : b + 1, : t + tokens], inputs)
+                expected = oracle(seen, config, list(range(t, t + tokens)))
+                testing.assert_close(o[b : b + 1], expected, torch.bfloat16, f"sequence {b} at {t}")
+    assert cache.lengths.tolist() == [length + (1 + replays) * tokens for length in begun]
 
 
 @pytest.mark.parametrize("phi", ["mean", "mlp"])

@@ -37,7 +37,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
 
 
 def request(operation: str, **facts: object) -> routing.Request:
-    shape = {"batch": 1, "tokens": 8192, "keys": 8192, "heads": 64, "kv_heads": 4, "dk": 128, "dv": 128}
+    tokens = 1 if operation == "decode" else 8192
+    shape = {"batch": 1, "tokens": tokens, "keys": 8192, "heads": 64, "kv_heads": 4, "dk": 128, "dv": 128}
     facts = {"device": torch.device("cuda"), "dtype": torch.bfloat16, **shape, "config": NSAConfig(), **facts}
     return routing.Request(operation, **facts)
 
@@ -290,8 +291,8 @@ def test_groups_of_64_heads_run_on_the_kernels(
         for grad in (False, True):
             facts = {"kv_heads": 1, "dk": width, "dv": width, "needs_grad": grad}
             assert backend.supports(request(operation, **facts)) is None
-            too_many = backend.supports(request(operation, **facts | {"heads": 65}))
-            assert too_many == "65 query heads share a KV head, more than a tile's 64"
+            too_many = backend.supports(request(operation, **facts | {"heads": 67}))  # nor any parts of them
+            assert too_many is not None and too_many.startswith("67 query heads share a KV head, ")
 
 
 def test_groups_of_64_heads_do_not_fit_in_fp32(monkeypatch: pytest.MonkeyPatch, gpu: SimpleNamespace) -> None:
@@ -301,7 +302,25 @@ def test_groups_of_64_heads_do_not_fit_in_fp32(monkeypatch: pytest.MonkeyPatch, 
     assert backend.supports(request("selected", heads=32, **wide)) is None
     found = backend.supports(request("selected", heads=33, **wide))
     assert found == "33 query heads share a KV head, more than a tile's 32"
-    assert backend.supports(request("decode", heads=64, **wide)) is None
+    assert all(backend.supports(request("decode", heads=heads, **wide)) is None for heads in (64, 65, 80, 96, 128, 256))
+    found = backend.supports(request("decode", heads=67, **wide))
+    assert found == "67 query heads share a KV head, which make no 16 or fewer equal parts of at most 64 heads"
+
+
+def test_a_step_takes_no_more_tokens_than_its_kernels(monkeypatch: pytest.MonkeyPatch, gpu: SimpleNamespace) -> None:
+    backend = importlib.import_module("nsa.kernels.backend")
+    monkeypatch.setattr(backend, "INTERPRETED", False)
+    for config, most in ((CONFIG, 8), (replace(CONFIG, w=3), 3)):
+        assert backend.supports(request("decode", config=config, tokens=most)) is None
+        found = backend.supports(request("decode", config=config, tokens=most + 1))
+        assert found == f"{most + 1} new tokens of a sequence are more than the {most} that one step takes"
+
+
+def test_a_step_of_several_tokens_gives_way_where_a_part_of_it_is_asked_of_another(gpu: SimpleNamespace) -> None:
+    asked = {"decode": "triton", "window": "torch"}
+    assert chosen("decode", asked, facts={"tokens": 1}).backend == "triton"
+    decision = chosen("decode", asked, facts={"tokens": 4})
+    assert (decision.backend, decision.declined) == ("torch", (("triton", "window is asked of torch"),))
 
 
 @pytest.mark.parametrize("operation", ["attention", "select", "decode"])

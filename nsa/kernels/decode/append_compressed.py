@@ -1,7 +1,7 @@
 """The first decode kernel: append a token, emit the compressed token that it completes, attend to compressed tokens.
 
-Each program takes one split of a sequence's compressed tokens for one KV head (split-K) and leaves its partial output,
-and of its probabilities what the second kernel needs for the scores of blocks.
+Each program takes one split of a sequence's compressed tokens for one part of a KV head's group (split-K) and leaves
+its partial output, and of its probabilities what the second kernel needs for the scores of blocks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import triton.language as tl
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.softmax import begin
 from nsa.kernels.common.tiles import LOADS_CHAIN
-from nsa.kernels.decode.rows import attend, load_queries, new_token, pages_of, rows_in, store_partial
+from nsa.kernels.decode.rows import attend, load_queries, new_token, pages_of, query_position, rows_in, store_partial
 from nsa.kernels.decode.scores import leave_sums
 
 RING_ROWS = tl.constexpr(32)
@@ -20,7 +20,7 @@ RING_ROWS = tl.constexpr(32)
 
 
 @triton.jit
-def _load_new(p_cmp, p_sel, p_win, o_new, m_any, WIDTH: tl.constexpr, D: tl.constexpr):
+def load_new(p_cmp, p_sel, p_win, o_new, m_any, WIDTH: tl.constexpr, D: tl.constexpr):
     """A new token's rows in the three branches [WIDTH], all in flight together."""
     o_col = tl.arange(0, WIDTH)
     m_col = (o_col < D) & m_any
@@ -31,7 +31,7 @@ def _load_new(p_cmp, p_sel, p_win, o_new, m_any, WIDTH: tl.constexpr, D: tl.cons
 
 
 @triton.jit
-def _store_row(p_x, b_x, i_row, i_h, H, WIDTH: tl.constexpr, D: tl.constexpr):
+def store_row(p_x, b_x, i_row, i_h, H, WIDTH: tl.constexpr, D: tl.constexpr):
     """Write a key or value to row i_row."""
     o_col = tl.arange(0, WIDTH)
     tl.store(p_x + (i_row * H + i_h) * D + o_col, b_x, mask=o_col < D)
@@ -52,7 +52,7 @@ def _mean(p_ring, p_new, o_new, i_b, i_h, i_t, o_col, H, L: tl.constexpr, D: tl.
 
 
 @triton.jit
-def _emitted(
+def emitted(
     p_ring, p_new, p_frequency, o_new, i_b, i_h, i_t, H,
     L: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr, ROTATED: tl.constexpr,
 ):  # fmt: skip
@@ -79,57 +79,63 @@ def append_compressed_kernel(
     p_ck, p_cv, p_sk, p_sv, p_wk, p_wv, p_rk, p_rv,
     p_sums, p_zero, p_m, p_l, p_a, p_seen,
     H, S, ROWS_SEL, ROWS_CMP, LIMIT, s_table, s_qb, s_qh, s_kb, s_kh, s_vb, s_vh, s_sums, s_zero, HALF, scale,
-    G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, WK: tl.constexpr, WV: tl.constexpr,
-    L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, W: tl.constexpr, PAGE: tl.constexpr, CMP_PAGE: tl.constexpr,
-    APPEND: tl.constexpr, COUNTED: tl.constexpr, EMIT: tl.constexpr, ROTATED: tl.constexpr,
-    BLOCKS: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr,
+    TOKENS: tl.constexpr, PARTS: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+    WK: tl.constexpr, WV: tl.constexpr, L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, W: tl.constexpr,
+    PAGE: tl.constexpr, CMP_PAGE: tl.constexpr, APPEND: tl.constexpr, COUNTED: tl.constexpr, EMIT: tl.constexpr,
+    ROTATED: tl.constexpr, BLOCKS: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
-    """Split i_s of S of the compressed tokens that the query of (sequence, KV head) sees.
+    """Split i_s of S of the compressed tokens that the heads of (query, part) see. Several TOKENS are
+    appended before.
 
     WK and WV are DK and DV rounded up to a power of two.
     """
-    i_h = tl.program_id(0)
+    i_p = tl.program_id(0)
+    i_h = i_p // PARTS
     i_s = tl.program_id(1)
-    i_b = tl.program_id(2)
-    b_q0, b_q1 = load_queries(p_q, i_b, i_h, s_qb, s_qh, G, GP, DK)
+    i_n = tl.program_id(2)
+    i_b = i_n // TOKENS
+    b_q0, b_q1 = load_queries(p_q, i_n, i_p, s_qb, s_qh, G, GP, DK)
     if APPEND:
         o_nk = i_b.to(tl.int64) * s_kb + i_h.to(tl.int64) * s_kh
         o_nv = i_b.to(tl.int64) * s_vb + i_h.to(tl.int64) * s_vh
-        b_nkc, b_nks, b_nkw = _load_new(p_nkc, p_nks, p_nkw, o_nk, i_s == S - 1, WK, DK)
-        b_nvc, b_nvs, b_nvw = _load_new(p_nvc, p_nvs, p_nvw, o_nv, i_s == S - 1, WV, DV)
-    i_t, m_new = new_token(p_length, p_count, p_table, i_b, LIMIT, s_table, PAGE, APPEND, COUNTED)
+        b_nkc, b_nks, b_nkw = load_new(p_nkc, p_nks, p_nkw, o_nk, i_s == S - 1, WK, DK)
+        b_nvc, b_nvs, b_nvw = load_new(p_nvc, p_nvs, p_nvw, o_nv, i_s == S - 1, WV, DV)
+    if TOKENS > 1:
+        i_t = query_position(p_length, p_now, i_n, True)
+    else:
+        i_t, m_new = new_token(p_length, p_count, p_table, i_b, LIMIT, s_table, PAGE, APPEND, COUNTED)
     n = tl.maximum(i_t + 1 - L + D, 0) // D  # visible compressed tokens
     i_split = tl.cdiv(tl.cdiv(n, BN), S) * BN
     i_lo = i_s * i_split
     i_hi = tl.minimum(i_lo + i_split, n)
 
     if APPEND:
-        if (i_s == S - 1) & m_new:
+        if (i_s == S - 1) & (i_p % PARTS == 0) & m_new:
             i_sel = rows_in(pages_of(p_table, i_b, i_t, True, s_table, PAGE), i_b, i_t, ROWS_SEL, PAGE)
             i_win = i_b.to(tl.int64) * W + i_t % W
             i_ring = i_b.to(tl.int64) * L + i_t % L
-            _store_row(p_sk, b_nks, i_sel, i_h, H, WK, DK)
-            _store_row(p_sv, b_nvs, i_sel, i_h, H, WV, DV)
-            _store_row(p_wk, b_nkw, i_win, i_h, H, WK, DK)
-            _store_row(p_wv, b_nvw, i_win, i_h, H, WV, DV)
-            _store_row(p_rk, b_nkc, i_ring, i_h, H, WK, DK)
-            _store_row(p_rv, b_nvc, i_ring, i_h, H, WV, DV)
+            store_row(p_sk, b_nks, i_sel, i_h, H, WK, DK)
+            store_row(p_sv, b_nvs, i_sel, i_h, H, WV, DV)
+            store_row(p_wk, b_nkw, i_win, i_h, H, WK, DK)
+            store_row(p_wv, b_nvw, i_win, i_h, H, WV, DV)
+            store_row(p_rk, b_nkc, i_ring, i_h, H, WK, DK)
+            store_row(p_rv, b_nvc, i_ring, i_h, H, WV, DV)
         if EMIT:
             m_last = (i_lo < n) & (i_hi == n)  # this split ends with the token that is new
             if m_new & m_last & ((i_t + 1) % D == 0):  # D divides L
                 i_row = rows_in(pages_of(p_table, i_b, n - 1, True, s_table, CMP_PAGE), i_b, n - 1, ROWS_CMP, CMP_PAGE)
-                b_k = _emitted(p_rk, p_nkc, p_frequency, o_nk, i_b, i_h, i_t, H, L, WK, DK, ROTATED)
-                b_v = _emitted(p_rv, p_nvc, p_frequency, o_nv, i_b, i_h, i_t, H, L, WV, DV, False)
-                _store_row(p_ck, b_k, i_row, i_h, H, WK, DK)
-                _store_row(p_cv, b_v, i_row, i_h, H, WV, DV)
-                tl.debug_barrier()  # other threads read it below
-        if (i_s == S - 1) & (i_h == 0):
+                b_k = emitted(p_rk, p_nkc, p_frequency, o_nk, i_b, i_h, i_t, H, L, WK, DK, ROTATED)
+                b_v = emitted(p_rv, p_nvc, p_frequency, o_nv, i_b, i_h, i_t, H, L, WV, DV, False)
+                store_row(p_ck, b_k, i_row, i_h, H, WK, DK)
+                store_row(p_cv, b_v, i_row, i_h, H, WV, DV)
+                tl.debug_barrier()  # other threads read it below; other parts write the same
+        if (i_s == S - 1) & (i_p == 0):
             tl.store(p_now + i_b, i_t)
 
-    i_bh = i_b * H + i_h
+    i_bp = i_n * H * PARTS + i_p
     b_m, b_l, b_a0, b_a1 = begin(GP, DV, True, False)
-    p_sums += i_bh.to(tl.int64) * s_sums
-    p_zero += i_bh.to(tl.int64) * s_zero
+    p_sums += i_bp.to(tl.int64) * s_sums
+    p_zero += i_bp.to(tl.int64) * s_zero
     b_seen = tl.zeros([BN], tl.int32)
     o_i = i_lo + tl.arange(0, BN)
     b_page = pages_of(p_table, i_b, o_i, o_i < i_hi, s_table, CMP_PAGE)
@@ -143,4 +149,4 @@ def append_compressed_kernel(
         )
         leave_sums(b_s, b_m, p_sums, p_zero, HALF, i, i_hi, G, GP, L, D, LS, BN, BLOCKS)
         b_seen += m_i.to(tl.int32)
-    store_partial(p_m, p_l, p_a, p_seen, i_bh * S + i_s, b_m, b_l, b_a0, b_a1, b_seen, G, GP, DV)
+    store_partial(p_m, p_l, p_a, p_seen, i_bp * S + i_s, b_m, b_l, b_a0, b_a1, b_seen, G, GP, DV)

@@ -1,7 +1,7 @@
 """The third decode kernel: attention to the selected blocks, and the gated sum of the branches.
 
-Each program takes `KEYS` keys of one (sequence, KV head); the one that finishes last adds everything up, the splits of
-the window that the second kernel left included.
+Each program takes `KEYS` keys of one (sequence, part of a KV head's group); the one that finishes last adds everything
+up, the splits of the window that the second kernel left included.
 """
 
 from __future__ import annotations
@@ -50,31 +50,31 @@ def _columns(p_a, p_cmp, o_row, m_row, o_out, m_g, i, DV: tl.constexpr, COLUMNS:
 
 @triton.jit
 def _finish(
-    p_gates, p_cmp, p_seen_cmp, p_m, p_l, p_a, p_seen, p_o, p_reads, i_b, i_h, i_bh, S, N_SEL, N, s_gb, s_gh, s_gx,
-    G: tl.constexpr, GP: tl.constexpr, DV: tl.constexpr, SPLITS: tl.constexpr, CMP_SPLITS: tl.constexpr,
-    COLUMNS: tl.constexpr, CMP: tl.constexpr, CMP_READ: tl.constexpr,
+    p_gates, p_cmp, p_seen_cmp, p_m, p_l, p_a, p_seen, p_o, p_reads, i_n, i_p, i_bp, S, N_SEL, N, s_gb, s_gh, s_gx,
+    PARTS: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, DV: tl.constexpr, SPLITS: tl.constexpr,
+    CMP_SPLITS: tl.constexpr, COLUMNS: tl.constexpr, CMP: tl.constexpr, CMP_READ: tl.constexpr,
 ):  # fmt: skip
-    """The gated sum of the branches of one (sequence, KV head), and the keys that each read.
+    """The gated sum of the branches of one (sequence, part), and the keys that each read.
 
     Splits are the middle axis, so that each thread holds all splits of its columns and adds them without the others.
     Loads come before what waits for others: the next columns are on their way while some are added up.
     """
     o_s, o_g = tl.arange(0, SPLITS), tl.arange(0, GP)
     m_s, m_g, m_sel = o_s < N, o_g < G, o_s < N_SEL
-    o_row = (i_bh * N + o_s).to(tl.int64)[None, :] * GP + o_g[:, None]
+    o_row = (i_bp * N + o_s).to(tl.int64)[None, :] * GP + o_g[:, None]
     b_m = tl.load(p_m + o_row, mask=m_s[None, :], other=LOW)
     b_l = tl.load(p_l + o_row, mask=m_s[None, :], other=0.0)
-    o_gate = i_b.to(tl.int64) * s_gb + (i_h * G + o_g).to(tl.int64) * s_gh
+    o_gate = i_n.to(tl.int64) * s_gb + (i_p * G + o_g).to(tl.int64) * s_gh
     b_gate = tl.load(p_gates + o_gate, mask=m_g, other=0.0).to(tl.float32)
     b_gate_sel = tl.load(p_gates + o_gate + s_gx, mask=m_g, other=0.0).to(tl.float32)
     b_gate_win = tl.load(p_gates + o_gate + 2 * s_gx, mask=m_g, other=0.0).to(tl.float32)
-    b_seen = tl.load(p_seen + i_bh * N + o_s, mask=m_s, other=0)
+    b_seen = tl.load(p_seen + i_bp * N + o_s, mask=m_s, other=0)
     b_seen_cmp = tl.zeros([CMP_SPLITS], tl.int32)
     if CMP_READ:
         o_c = tl.arange(0, CMP_SPLITS)
-        b_seen_cmp = tl.load(p_seen_cmp + i_bh * S + o_c, mask=o_c < S, other=0)
+        b_seen_cmp = tl.load(p_seen_cmp + i_bp * S + o_c, mask=o_c < S, other=0)
     m_row = m_s[None, :] & m_g[:, None]
-    o_out = (i_bh * G + o_g).to(tl.int64)
+    o_out = (i_bp * G + o_g).to(tl.int64)
     b_a, b_cmp = _columns(p_a, p_cmp, o_row, m_row, o_out, m_g, 0, DV, COLUMNS, CMP)
     b_a_next, b_cmp_next = _columns(p_a, p_cmp, o_row, m_row, o_out, m_g, COLUMNS, DV, COLUMNS, CMP)
     b_w = _weights(b_m, b_l, b_gate_sel, m_sel) + _weights(b_m, b_l, b_gate_win, m_s & (o_s >= N_SEL))
@@ -88,7 +88,7 @@ def _finish(
         o_col = i + tl.arange(0, COLUMNS)
         m_o = m_g[:, None] & (o_col < DV)[None, :]
         tl.store(p_o + o_out[:, None] * DV + o_col[None, :], b_o.to(p_o.dtype.element_ty), mask=m_o)
-    p_mine = p_reads + i_bh * 3
+    p_mine = p_reads + i_bp // PARTS * 3  # every part counts the same
     tl.store(p_mine, tl.sum(b_seen_cmp, 0).to(tl.int64))
     tl.store(p_mine + 1, tl.sum(tl.where(m_sel, b_seen, 0), 0).to(tl.int64))
     tl.store(p_mine + 2, tl.sum(tl.where(m_sel, 0, b_seen), 0).to(tl.int64))
@@ -100,22 +100,25 @@ def combine_kernel(
     p_q, p_length, p_now, p_table, p_sk, p_sv, p_chosen, p_gates, p_cmp, p_seen_cmp,
     p_m, p_l, p_a, p_seen, p_ticket, p_o, p_reads,
     H, S, N_SEL, N, SLOTS, ROWS_SEL, s_table, s_qb, s_qh, s_gb, s_gh, s_gx, scale,
-    G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, LS: tl.constexpr, PAGE: tl.constexpr,
-    KEYS: tl.constexpr, SPLITS: tl.constexpr, CMP_SPLITS: tl.constexpr, COLUMNS: tl.constexpr, APPEND: tl.constexpr,
-    CMP: tl.constexpr, CMP_READ: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr,
+    TOKENS: tl.constexpr, PARTS: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+    LS: tl.constexpr, PAGE: tl.constexpr, KEYS: tl.constexpr, SPLITS: tl.constexpr, CMP_SPLITS: tl.constexpr,
+    COLUMNS: tl.constexpr, APPEND: tl.constexpr, CMP: tl.constexpr, CMP_READ: tl.constexpr, BN: tl.constexpr,
+    PREC: tl.constexpr,
 ):  # fmt: skip
     """Split i_s of N, of which the first N_SEL are of the selected blocks. The output is the sum of all branches."""
-    i_h = tl.program_id(0)
+    i_p = tl.program_id(0)
+    i_h = i_p // PARTS
     i_s = tl.program_id(1)
-    i_b = tl.program_id(2)
-    i_bh = i_b * H + i_h
-    b_q0, b_q1 = load_queries(p_q, i_b, i_h, s_qb, s_qh, G, GP, DK)
-    i_t = query_position(p_length, p_now, i_b, APPEND)
+    i_n = tl.program_id(2)
+    i_b = i_n // TOKENS
+    i_bp = i_n * H * PARTS + i_p
+    b_q0, b_q1 = load_queries(p_q, i_n, i_p, s_qb, s_qh, G, GP, DK)
+    i_t = query_position(p_length, p_now, i_n, APPEND)
     b_m, b_l, b_a0, b_a1 = begin(GP, DV, True, False)
-    i_first = i_bh * N
+    i_first = i_bp * N
     if i_s < N_SEL:  # without selected blocks, one program adds up the rest
         b_seen = tl.zeros([BN], tl.int32)
-        p_mine = p_chosen + i_bh * SLOTS
+        p_mine = p_chosen + (i_n * H + i_h) * SLOTS
         o_pos, b_page = _places(p_mine, p_table, i_s * KEYS, i_b, i_t, SLOTS, s_table, BN, LS, PAGE)
         for i in tl.range(i_s * KEYS, (i_s + 1) * KEYS, BN, num_stages=None if LOADS_CHAIN else 1):
             m_key = o_pos >= 0
@@ -127,10 +130,10 @@ def combine_kernel(
             b_seen += m_key.to(tl.int32)
         store_partial(p_m, p_l, p_a, p_seen, i_first + i_s, b_m, b_l, b_a0, b_a1, b_seen, G, GP, DV)
     tl.debug_barrier()  # every thread has stored before one of them says so
-    if tl.atomic_add(p_ticket + i_bh, 1, sem="acq_rel") == tl.num_programs(1) - 1:
+    if tl.atomic_add(p_ticket + i_bp, 1, sem="acq_rel") == tl.num_programs(1) - 1:
         _finish(
             p_gates, p_cmp, p_seen_cmp, p_m, p_l, p_a, p_seen, p_o, p_reads,
-            i_b, i_h, i_bh, S, N_SEL, N, s_gb, s_gh, s_gx,
-            G, GP, DV, SPLITS, CMP_SPLITS, COLUMNS, CMP, CMP_READ,
+            i_n, i_p, i_bp, S, N_SEL, N, s_gb, s_gh, s_gx,
+            PARTS, G, GP, DV, SPLITS, CMP_SPLITS, COLUMNS, CMP, CMP_READ,
         )  # fmt: skip
-        tl.store(p_ticket + i_bh, 0)
+        tl.store(p_ticket + i_bp, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -12,6 +13,8 @@ from nsa.config import NSAConfig
 from nsa.kernels.common.sizes import SMALLEST_DOT, cdiv, next_power_of_2, pad_group
 from nsa.kernels.tuning.lookup import Tile, architecture_for, config_for, multiprocessors
 
+LARGEST_PART = 64
+"""Heads that a program holds."""
 MOST_SPLITS = 64
 LANES = (32, 64, 128, 256)
 """Blocks that a program of the second kernel may score."""
@@ -36,10 +39,14 @@ MOST_KEYS = 512
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the buffers between the kernels depend on."""
+    """What the buffers between the kernels depend on: `parts` of `group` heads share a KV head; `tokens` of the queries
+    are of one sequence.
+    """
 
-    batch: int
+    queries: int
+    tokens: int
     kv_heads: int
+    parts: int
     group: int
     dk: int
     dv: int
@@ -51,13 +58,18 @@ class Sizes:
 
     @property
     def rows(self) -> int:
-        """Rows of a program: a group's heads, at least as many as a product of tiles takes."""
+        """Rows of a program: a part's heads, at least as many as a product of tiles takes."""
         return max(SMALLEST_DOT, pad_group(self.group))
 
     @property
     def pairs(self) -> int:
-        """(sequence, KV head) pairs: programs, if nothing were split."""
-        return self.batch * self.kv_heads
+        """(query, KV head) pairs, for each of which blocks are chosen."""
+        return self.queries * self.kv_heads
+
+    @property
+    def units(self) -> int:
+        """(query, part) pairs: programs that attend, if nothing were split."""
+        return self.pairs * self.parts
 
     @property
     def free(self) -> int:
@@ -72,26 +84,42 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Programs:
-    """How many programs of a pair do what: in the second kernel, but for `selected`, those of the third.
+    """How many programs do what: in the second kernel, but for `selected`, those of the third.
 
     Attributes:
-        scorers, heads, window: choose blocks, finish heads of compressed attention, attend to the window.
+        parts: of a pair.
+        scorers: of a pair, choose blocks.
+        heads, window, selected: of a part, finish heads of compressed attention, attend to the window, to the blocks.
+        apart: whether the window has a kernel of its own.
     """
 
+    parts: int
     scorers: int
     heads: int
     window: int
     selected: int
+    apart: bool
 
     @property
     def second(self) -> int:
-        """All of the second kernel."""
-        return self.scorers + self.heads + self.window
+        """All of the second kernel, of a pair."""
+        return self.scorers + self.parts * (self.heads + self.beside)
+
+    @property
+    def beside(self) -> int:
+        """Those of the second kernel that attend to the window, of a part."""
+        return 0 if self.apart else self.window
 
     @property
     def splits(self) -> int:
         """Partial results that the third kernel adds up: first of the selected blocks, then of the window."""
         return self.selected + self.window
+
+
+@lru_cache
+def parts_of(group: int) -> int:
+    """Into how many equal parts a group of heads is cut: as few as there are of at most `LARGEST_PART` heads."""
+    return next(parts for parts in range(cdiv(group, LARGEST_PART), group + 1) if group % parts == 0)
 
 
 def at_least_two(count: int) -> int:
@@ -106,7 +134,7 @@ def keys_of(tile: Tile, rows: int) -> int:
 
 @dataclass(frozen=True)
 class Plan:
-    """Into how many programs each pair is split.
+    """Into how many programs the work is split.
 
     Attributes:
         splits: of the compressed tokens.
@@ -146,10 +174,12 @@ class Plan:
         """The programs of a step with `slots` blocks, which it chooses itself with `select`."""
         config, scored = sizes.config, select or "cmp" in branches
         return Programs(
+            sizes.parts,
             self.scorers(sizes) if select else 0,
             cdiv(sizes.group, self.heads(sizes)) if scored else 0,
             cdiv(config.w, self.keys) if "win" in branches else 0,
             cdiv(slots * config.l_sel, self.keys) if "sel" in branches else 0,
+            sizes.tokens > 1,
         )
 
 
@@ -160,9 +190,9 @@ def plan_for(sizes: Sizes, q: Tensor, v: Tensor) -> Plan:
         # several of everything, even for the small shapes of a test
         return Plan(3, 8, 4, few=16, keys=2 * third.BN, summed=SUMMED, first=first, third=third)
     processors, config = multiprocessors(q.device), sizes.config
-    splits = first.resident * processors // sizes.pairs
+    splits = first.resident * processors // sizes.units
     splits = max(1, min(MOST_SPLITS, splits, cdiv(sizes.compressed, first.BN)))
-    read = sizes.pairs * sizes.slots * config.l_sel
+    read = sizes.units * sizes.slots * config.l_sel
     keys = next_power_of_2(cdiv(read, GATHERERS * processors))
     keys = max(2 * third.BN, min(MOST_KEYS, keys))
     roomy = read <= keys * processors and max(sizes.dk, sizes.dv) * q.element_size() <= WIDE

@@ -1,8 +1,12 @@
 """What the decode kernels share: where a sequence stands, where its rows are, and one step of online softmax.
 
 A cache's row of position p is row b * ROWS + p of a contiguous buffer [B * ROWS, H, D], or lies in the page that a
-table names. All kernels have the grid (KV heads, splits, sequences): the programs of one row's heads run side by side,
-so that they read whole rows together.
+table names. The grid is (KV heads, splits, queries): the programs of one row's heads run side by side, so that they
+read whole rows together. Queries are numbered over all sequences, TOKENS of each: query i_n is of sequence
+i_n // TOKENS, and without new tokens TOKENS is 1.
+
+A program holds the queries of one part, G heads: PARTS equal ones make a KV head's group. Parts are numbered over all
+KV heads, i_p, so that i_p * G is the first head of each. They read the same keys; all but the first find them in L2.
 """
 
 from __future__ import annotations
@@ -33,10 +37,24 @@ def new_token(
 
 
 @triton.jit
-def query_position(p_length, p_now, i_b, APPEND: tl.constexpr):
-    """Position of the query of sequence i_b; where tokens are appended, as the first kernel left it."""
+def new_position(
+    p_length, p_count, p_table, i_b, i, LIMIT, s_table, PAGE: tl.constexpr, COUNTED: tl.constexpr
+):  # fmt: skip
+    """Position of new token i of sequence i_b, none of which is appended yet; -1: it is padding, or has no room."""
+    i_t = tl.load(p_length + i_b).to(tl.int32) + i
+    m_new = i_t < LIMIT
+    if COUNTED:
+        m_new = m_new & (i < tl.load(p_count + i_b))
+    if PAGE > 0:
+        m_new = m_new & (tl.load(p_table + i_b * s_table + tl.minimum(i_t, LIMIT - 1) // PAGE) >= 0)
+    return tl.where(m_new, i_t, -1)
+
+
+@triton.jit
+def query_position(p_length, p_now, i_n, APPEND: tl.constexpr):
+    """Position of query i_n (-1: none); where tokens are appended, as the kernel that did so left it."""
     p_t = p_now if APPEND else p_length
-    return tl.load(p_t + i_b).to(tl.int32) - (0 if APPEND else 1)
+    return tl.load(p_t + i_n).to(tl.int32) - (0 if APPEND else 1)
 
 
 @triton.jit
@@ -61,10 +79,10 @@ def rows_in(b_page, i_b, o_pos, ROWS, PAGE: tl.constexpr):
 
 
 @triton.jit
-def load_queries(p_q, i_b, i_h, s_qb, s_qh, G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr):
-    """The group's queries as two tiles [GP, DK]."""
+def load_queries(p_q, i_n, i_p, s_qb, s_qh, G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr):
+    """The part's queries as two tiles [GP, DK]."""
     o_g = tl.arange(0, GP)
-    o_q = i_b.to(tl.int64) * s_qb + (i_h * G + o_g).to(tl.int64) * s_qh
+    o_q = i_n.to(tl.int64) * s_qb + (i_p * G + o_g).to(tl.int64) * s_qh
     return load_pair(p_q, o_q, o_g < G, DK, True)
 
 

@@ -51,10 +51,10 @@ def leave_sums(
 
 
 @triton.jit
-def log_sums(p_m, p_l, i_bh, S, GP: tl.constexpr, SPLITS: tl.constexpr):
+def log_sums(p_m, p_l, i_bp, S, GP: tl.constexpr, SPLITS: tl.constexpr):
     """Log2 of each head's sum of exponentials over the S splits [GP]; 0 where there are no keys."""
     o_s = tl.arange(0, SPLITS)
-    o_row = (i_bh * S + o_s).to(tl.int64)[:, None] * GP + tl.arange(0, GP)[None, :]
+    o_row = (i_bp * S + o_s).to(tl.int64)[:, None] * GP + tl.arange(0, GP)[None, :]
     b_m = tl.load(p_m + o_row, mask=(o_s < S)[:, None], other=float("-inf"))
     b_l = tl.load(p_l + o_row, mask=(o_s < S)[:, None], other=0.0)
     _, b_top, b_sum = over_splits(b_m, b_l, 0)
@@ -78,8 +78,8 @@ def _over_heads(b_sum, b_zero, b_lse):
 
 
 @triton.jit
-def scores_of_blocks(
-    p_sums, p_zero, HALF, o_b, m_b, n, p_m, p_l, i_bh, S,
+def _scores_of_blocks(
+    p_sums, p_zero, HALF, o_b, m_b, n, p_m, p_l, i_bp, S,
     G: tl.constexpr, GP: tl.constexpr, L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr,
     SPLITS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
@@ -90,7 +90,7 @@ def scores_of_blocks(
     if L > D:
         m_before = m_b & (o_b > 0) & (o_i <= n)
         b_sum_before, b_zero_before = _load(p_sums + HALF, p_zero, o_b, m_before, o_i - 1, G, GP, TILE)
-    b_lse = log_sums(p_m, p_l, i_bh, S, GP, SPLITS)
+    b_lse = log_sums(p_m, p_l, i_bp, S, GP, SPLITS)
     b_score = _over_heads(b_sum, b_zero, b_lse)
     if L > D:
         b_score += _over_heads(b_sum_before, b_zero_before, b_lse)
@@ -98,18 +98,18 @@ def scores_of_blocks(
 
 
 @triton.jit
-def scores_of_tokens(
-    p_sums, p_zero, p_summed, o_b, m_b, n, p_m, p_l, i_bh, S,
+def _scores_of_tokens(
+    p_sums, p_zero, p_summed, o_b, m_b, n, p_m, p_l, i_bp, S,
     G: tl.constexpr, GP: tl.constexpr, L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, SPLITS: tl.constexpr,
     TILE: tl.constexpr, WIDTH: tl.constexpr, STEP: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
-    """As `scores_of_blocks`, from p of each token: sums over the heads go to p_summed, then overlaps are added up.
+    """As `_scores_of_blocks`, from p of each token: sums over the heads go to p_summed, then overlaps are added up.
 
     BT tokens are taken at once, then STEP of the WIDTH that may overlap a block.
     """
     i_lo = tl.maximum(tl.min(o_b, 0) * LS - L + D, 0) // D
     i_hi = tl.minimum(tl.cdiv((tl.max(tl.where(m_b, o_b, -1), 0) + 1) * LS, D), n)
-    b_lse = log_sums(p_m, p_l, i_bh, S, GP, SPLITS)
+    b_lse = log_sums(p_m, p_l, i_bp, S, GP, SPLITS)
     for i in range(i_lo, i_hi, BT):
         o_i = i + tl.arange(0, BT)
         b_sum, b_zero = _load(p_sums, p_zero, o_i, o_i < i_hi, o_i, G, GP, TILE)
@@ -123,4 +123,20 @@ def scores_of_tokens(
             b_shared = shared(o_i * D - o_b * LS, L, LS)
             b_p = tl.load(p_summed + o_i, mask=m_b & (o_i < n) & (b_shared > 0), other=0.0)
             b_score += b_p * b_shared.to(tl.float32)
+    return b_score
+
+
+@triton.jit
+def scores(
+    p_sums, p_zero, p_summed, HALF, o_b, m_b, n, p_m, p_l, i_bp, S,
+    G: tl.constexpr, GP: tl.constexpr, L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, SPLITS: tl.constexpr,
+    TILE: tl.constexpr, WIDTH: tl.constexpr, STEP: tl.constexpr, BT: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """What the heads of (sequence, part) i_bp add to the scores [N] of the blocks o_b."""
+    if BLOCKS:
+        b_score = _scores_of_blocks(p_sums, p_zero, HALF, o_b, m_b, n, p_m, p_l, i_bp, S, G, GP, L, D, LS, SPLITS, TILE)
+    else:
+        b_score = _scores_of_tokens(
+            p_sums, p_zero, p_summed, o_b, m_b, n, p_m, p_l, i_bp, S, G, GP, L, D, LS, SPLITS, TILE, WIDTH, STEP, BT
+        )
     return b_score

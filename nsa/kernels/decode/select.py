@@ -1,8 +1,8 @@
 """The second decode kernel: finish compressed attention, score the blocks, choose the best, attend to the window.
 
-Of the programs of one (sequence, KV head) some finish the output of a few heads each, some attend to a split of the
-window; the others score `BJ` blocks each and leave the best of each `AMONG` in falling order; the one that comes last
-merges these lists.
+Of the programs of one (sequence, KV head) some finish the output of a few heads each, some attend with a part of the
+heads to a split of the window; the others score `BJ` blocks each and leave the best of each `AMONG` in falling order;
+the one that comes last merges these lists.
 
 What takes time is waiting for loads, so loads that need nothing of each other are issued together; and the window,
 which needs none of the rest, is read here because the others leave the memory idle.
@@ -17,14 +17,14 @@ from nsa.kernels.common.launch import launched
 from nsa.kernels.common.softmax import begin
 from nsa.kernels.common.tiles import LOW, load_pair, store_pair
 from nsa.kernels.decode.rows import attend, load_queries, over_splits, query_position, store_partial
-from nsa.kernels.decode.scores import scores_of_blocks, scores_of_tokens
+from nsa.kernels.decode.scores import scores
 
 # --- the output of compressed attention ---
 
 
 @triton.jit
 def _merge_heads(
-    p_m, p_l, p_a, p_out, i_bh, i_first, S,
+    p_m, p_l, p_a, p_out, i_bp, i_first, S,
     G: tl.constexpr, GP: tl.constexpr, DV: tl.constexpr, HEADS: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
     """The outputs of HEADS heads from i_first on: their S splits, weighted by exp(largest logit), over all sums.
@@ -34,7 +34,7 @@ def _merge_heads(
     o_x = tl.arange(0, SPLITS * HEADS)
     o_s, o_g = o_x // HEADS, i_first + o_x % HEADS
     m_x = (o_s < S) & (o_g < G)
-    o_row = (i_bh * S + o_s).to(tl.int64) * GP + o_g
+    o_row = (i_bp * S + o_s).to(tl.int64) * GP + o_g
     b_m = tl.reshape(tl.load(p_m + o_row, mask=m_x, other=LOW), [SPLITS, HEADS])
     b_l = tl.reshape(tl.load(p_l + o_row, mask=m_x, other=0.0), [SPLITS, HEADS])
     b_a0, b_a1 = load_pair(p_a, o_row * DV, m_x, DV, True)
@@ -43,7 +43,7 @@ def _merge_heads(
     b_o0 = tl.sum(tl.reshape(b_a0 * b_w, [SPLITS, HEADS, b_a0.shape[1]]), 0)
     b_o1 = tl.sum(tl.reshape(b_a1 * b_w, [SPLITS, HEADS, b_a1.shape[1]]), 0)
     o_head = i_first + tl.arange(0, HEADS)
-    store_pair(p_out, (i_bh * G + o_head).to(tl.int64) * DV, o_head < G, b_o0, b_o1, DV, False)
+    store_pair(p_out, (i_bp * G + o_head).to(tl.int64) * DV, o_head < G, b_o0, b_o1, DV, False)
 
 
 # --- attention to the window ---
@@ -51,12 +51,12 @@ def _merge_heads(
 
 @triton.jit
 def _window_split(
-    p_q, p_wk, p_wv, p_m, p_l, p_a, p_seen, i_b, i_h, i_t, i_w, i_partial, H, s_qb, s_qh, scale,
+    p_q, p_wk, p_wv, p_m, p_l, p_a, p_seen, i_b, i_p, i_h, i_t, i_w, i_partial, H, s_qb, s_qh, scale,
     G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, W: tl.constexpr, KEYS: tl.constexpr,
     BN: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
     """Attention to the keys [i_w * KEYS, (i_w + 1) * KEYS) of the ring: partial result number i_w from i_partial on."""
-    b_q0, b_q1 = load_queries(p_q, i_b, i_h, s_qb, s_qh, G, GP, DK)
+    b_q0, b_q1 = load_queries(p_q, i_b, i_p, s_qb, s_qh, G, GP, DK)
     b_m, b_l, b_a0, b_a1 = begin(GP, DV, True, False)
     b_seen = tl.zeros([BN], tl.int32)
     i_lo = i_w * KEYS
@@ -171,8 +171,8 @@ def select_kernel(
     p_q, p_length, p_now, p_wk, p_wv, p_sums, p_zero, p_summed, p_m, p_l, p_a, p_out, p_lists, p_ticket, p_chosen,
     p_m3, p_l3, p_a3, p_seen3,
     H, S, C, C_WIN, N_SEL, N, s_qb, s_qh, s_sums, s_zero, HALF, s_summed, scale,
-    G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, L: tl.constexpr, D: tl.constexpr,
-    LS: tl.constexpr, W: tl.constexpr, WIDTH: tl.constexpr,
+    TOKENS: tl.constexpr, PARTS: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+    L: tl.constexpr, D: tl.constexpr, LS: tl.constexpr, W: tl.constexpr, WIDTH: tl.constexpr,
     INIT: tl.constexpr, LOCAL: tl.constexpr, SLOTS: tl.constexpr, SP: tl.constexpr, FP: tl.constexpr,
     HEADS: tl.constexpr, SPLITS: tl.constexpr, BJ: tl.constexpr, AMONG: tl.constexpr,
     CP: tl.constexpr, LISTED: tl.constexpr, CANDIDATES: tl.constexpr, AT_ONCE: tl.constexpr, FEW: tl.constexpr,
@@ -180,7 +180,7 @@ def select_kernel(
     KEYS: tl.constexpr, BN: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
     """Programs i_c < C score BJ blocks each and choose, the next C_WIN attend to KEYS keys of the window each, the
-    others finish heads.
+    others finish heads: the last two for each of the PARTS.
 
     SPLITS and CP are S and the number of lists rounded up to a power of two. What the window gives are splits N_SEL and
     on of the third kernel's N.
@@ -188,16 +188,20 @@ def select_kernel(
     FREE: tl.constexpr = SLOTS - INIT - LOCAL
     LISTS: tl.constexpr = BJ // AMONG
     i_h = tl.program_id(0)
-    i_b = tl.program_id(1)
+    i_n = tl.program_id(1)
     i_c = tl.program_id(2)  # those that score begin first: they take longest
-    i_bh = i_b * H + i_h
-    i_t = query_position(p_length, p_now, i_b, APPEND)
-    if i_c >= C + C_WIN:
-        _merge_heads(p_m, p_l, p_a, p_out, i_bh, (i_c - C - C_WIN) * HEADS, S, G, GP, DV, HEADS, SPLITS)
-    elif i_c >= C:
+    i_bh = i_n * H + i_h
+    i_t = query_position(p_length, p_now, i_n, APPEND)
+    if i_c >= C + C_WIN * PARTS:
+        i_x = i_c - C - C_WIN * PARTS
+        i_bp = i_bh * PARTS + i_x % PARTS
+        _merge_heads(p_m, p_l, p_a, p_out, i_bp, i_x // PARTS * HEADS, S, G, GP, DV, HEADS, SPLITS)
+    elif i_c >= C:  # not with several TOKENS
+        i_w, i_part = (i_c - C) // PARTS, (i_c - C) % PARTS
+        i_partial = (i_bh * PARTS + i_part) * N + N_SEL
         _window_split(
-            p_q, p_wk, p_wv, p_m3, p_l3, p_a3, p_seen3, i_b, i_h, i_t, i_c - C, i_bh * N + N_SEL, H, s_qb, s_qh, scale,
-            G, GP, DK, DV, W, KEYS, BN, PREC,
+            p_q, p_wk, p_wv, p_m3, p_l3, p_a3, p_seen3, i_n, i_h * PARTS + i_part, i_h, i_t, i_w, i_partial, H, s_qb,
+            s_qh, scale, G, GP, DK, DV, W, KEYS, BN, PREC,
         )  # fmt: skip
     else:
         now = tl.where(i_t >= 0, tl.maximum(i_t, 0) // LS, -1)
@@ -205,19 +209,24 @@ def select_kernel(
         p_mine = p_lists + i_bh.to(tl.int64) * (C * LISTS) * LISTED
         if FREE > 0:
             n = tl.maximum(i_t + 1 - L + D, 0) // D
-            p_sums += i_bh.to(tl.int64) * s_sums
-            p_zero += i_bh.to(tl.int64) * s_zero
+            i_bp = i_bh * PARTS
+            p_sums += i_bp.to(tl.int64) * s_sums
+            p_zero += i_bp.to(tl.int64) * s_zero
             o_b = i_c * BJ + tl.arange(0, BJ)
             m_b = (o_b >= INIT) & (o_b < i_end)
-            if BLOCKS:
-                b_score = scores_of_blocks(
-                    p_sums, p_zero, HALF, o_b, m_b, n, p_m, p_l, i_bh, S, G, GP, L, D, LS, SPLITS, TILE
-                )
-            else:
-                p_summed += i_bh.to(tl.int64) * s_summed
-                b_score = scores_of_tokens(
-                    p_sums, p_zero, p_summed, o_b, m_b, n, p_m, p_l, i_bh, S,
-                    G, GP, L, D, LS, SPLITS, TILE, WIDTH, STEP, BT,
+            p_summed += i_bp.to(tl.int64) * s_summed
+            b_score = scores(
+                p_sums, p_zero, p_summed, HALF, o_b, m_b, n, p_m, p_l, i_bp, S,
+                G, GP, L, D, LS, SPLITS, TILE, WIDTH, STEP, BT, BLOCKS,
+            )  # fmt: skip
+            for _ in range(1, PARTS):  # always in this order
+                i_bp += 1
+                p_sums += s_sums
+                p_zero += s_zero
+                p_summed += s_summed
+                b_score += scores(
+                    p_sums, p_zero, p_summed, HALF, o_b, m_b, n, p_m, p_l, i_bp, S,
+                    G, GP, L, D, LS, SPLITS, TILE, WIDTH, STEP, BT, BLOCKS,
                 )  # fmt: skip
             o_list = i_c * LISTS + tl.arange(0, LISTS)[:, None]
             b_key = tl.reshape(_keys(b_score, o_b, m_b), [LISTS, AMONG])
@@ -232,4 +241,8 @@ def select_kernel(
             _store_chosen(p_chosen + i_bh * SLOTS, b_best, now, FREE, INIT, LOCAL, SLOTS, SP)
             tl.store(p_ticket + i_bh, 0)
     if APPEND:  # at the end, because no load may overtake a store
-        tl.store(p_length + i_b, i_t.to(tl.int64) + 1, mask=(i_h == 0) & (i_c == 0))
+        m_last = (i_h == 0) & (i_c == 0)
+        if TOKENS > 1:
+            i_next = tl.load(p_now + i_n + 1, mask=i_n % TOKENS < TOKENS - 1, other=-1)
+            m_last = m_last & (i_t >= 0) & (i_next < 0)
+        tl.store(p_length + i_n // TOKENS, i_t.to(tl.int64) + 1, mask=m_last)

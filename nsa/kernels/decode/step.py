@@ -1,4 +1,4 @@
-"""One decode step in three kernels: `append_compressed`, `select`, `combine`.
+"""One decode step in three kernels: `append_compressed`, `select`, `combine`; several new tokens take two before them.
 
 Nothing here asks the device anything, and the grids depend on capacities only, so a step can be captured in a CUDA
 graph: lengths are read, and counted on, by the kernels.
@@ -20,8 +20,9 @@ from nsa.kernels.common.sizes import SMALLEST_DOT, dot_precision, next_power_of_
 from nsa.kernels.common.tiles import LOG2E
 from nsa.kernels.decode.append_compressed import append_compressed_kernel
 from nsa.kernels.decode.combine import combine_kernel
-from nsa.kernels.decode.plan import Plan, Programs, Sizes, at_least_two, keys_of, plan_for
+from nsa.kernels.decode.plan import Plan, Programs, Sizes, at_least_two, keys_of, parts_of, plan_for
 from nsa.kernels.decode.select import select_kernel
+from nsa.kernels.decode.several import append_kernel, window_kernel
 from nsa.kernels.decode.workspace import Workspace, make_workspace
 from nsa.kernels.recorded import repeated
 from nsa.kernels.rotary import frequencies
@@ -41,8 +42,8 @@ FEWEST_COLUMNS = 8
 
 
 class NewTokens(NamedTuple):
-    """A new token of each sequence: keys and values [B,1,Hkv,D*] of the branches (cmp, sel, win); and int32 [B], 0
-    where there is none, or None.
+    """New tokens of each sequence: keys and values [B,T,Hkv,D*] of the branches (cmp, sel, win); and int32 [B], how
+    many of them are real, or None: all.
     """
 
     k: Triple
@@ -52,10 +53,10 @@ class NewTokens(NamedTuple):
 
 @dataclass(frozen=True)
 class _Step:
-    """The three launches of a step.
+    """The launches of a step.
 
     Attributes:
-        q, gates: [B,1,Hq,Dk] with a contiguous last dimension, [B,1,Hq,3].
+        q, gates: of all queries, [B*T,1,Hq,Dk] with a contiguous last dimension, [B*T,1,Hq,3].
         cache: its memory is read as rows [.., D]: position p of sequence b is row b * rows + p, or is in a page.
         sizes, plan, workspace: of the cache; after the step `workspace.reads` holds what was read.
         scale: of the logits.
@@ -73,18 +74,21 @@ class _Step:
     new: NewTokens | None
 
     def run(self, branches: Collection[str], block_indices: Tensor | None) -> tuple[Tensor, Tensor]:
-        """o [B,1,Hq,Dv] and the blocks int32 [B,1,Hkv,slots].
+        """o [B*T,1,Hq,Dv] and the blocks int32 [B*T,1,Hkv,slots].
 
         Args:
             branches, block_indices: as in `nsa.ops.cached_attention`; given blocks exclude `new`.
         """
         sizes, chosen, select = self.sizes, block_indices, block_indices is None
         if chosen is None:
-            chosen = torch.empty(sizes.batch, 1, sizes.kv_heads, sizes.slots, dtype=torch.int32, device=self.q.device)
+            chosen = torch.empty(sizes.queries, 1, sizes.kv_heads, sizes.slots, dtype=torch.int32, device=self.q.device)
         chosen = chosen.contiguous()
         programs = self.plan.programs(sizes, branches, chosen.shape[-1], select)
+        if self.new is not None and sizes.tokens > 1:
+            self._window(self.new, programs)
+            self._append(self.new)
         if programs.heads:
-            self._compressed()
+            self._compressed(self.new if sizes.tokens == 1 else None)
         if programs.second:
             self._select(chosen, programs)
         return self._combine(chosen, "cmp" in branches, programs), chosen
@@ -92,7 +96,15 @@ class _Step:
     @property
     def _dimensions(self) -> dict[str, int]:
         """Compile-time sizes of heads, keys and values."""
-        return {"G": self.sizes.group, "GP": self.sizes.rows, "DK": self.sizes.dk, "DV": self.sizes.dv}
+        sizes = self.sizes
+        return {
+            "TOKENS": sizes.tokens,
+            "PARTS": sizes.parts,
+            "G": sizes.group,
+            "GP": sizes.rows,
+            "DK": sizes.dk,
+            "DV": sizes.dv,
+        }
 
     @property
     def _pages(self) -> tuple[Tensor, int, int]:
@@ -107,17 +119,56 @@ class _Step:
         return sums.stride(0), zero.stride(0), sums.stride(0) // 2
 
     def _grid(self, splits: int) -> tuple[int, int, int]:
-        return self.sizes.kv_heads, splits, self.sizes.batch
+        return self.sizes.kv_heads * self.sizes.parts, splits, self.sizes.queries
 
-    def _compressed(self) -> None:
+    @property
+    def _frequency(self) -> Tensor | None:
+        """By which the compressed tokens that a kernel makes are turned."""
+        mean = self.cache.mean
+        return None if mean is None or mean.base is None else frequencies(self.q.shape[-1], mean.base, self.q.device)
+
+    @property
+    def _widths(self) -> dict[str, int]:
+        """Of a key and a value, as tensors of a kernel."""
+        return {
+            "WK": max(SMALLEST_DOT, next_power_of_2(self.sizes.dk)),
+            "WV": max(SMALLEST_DOT, next_power_of_2(self.sizes.dv)),
+        }
+
+    def _window(self, new: NewTokens, programs: Programs) -> None:
+        """Attend to the ring, as it is before these tokens are appended, and to those of them that each query sees."""
+        cache, sizes, (table, pages, page) = self.cache, self.sizes, self._pages
+        window_kernel[self._grid(programs.window)](
+            self.q, cache.lengths, cache.lengths if new.counts is None else new.counts, table, *cache.window.stored,
+            new.k[2].contiguous(), new.v[2].contiguous(), *self.workspace.others,
+            sizes.kv_heads, programs.selected, programs.splits, cache.capacity, pages, *_heads(self.q),
+            self.scale * LOG2E.value, **self._dimensions, W=sizes.config.w, PAGE=page, COUNTED=new.counts is not None,
+            KEYS=self.plan.keys, **_tile(self.plan.third, sizes.rows, self.q),
+        )  # fmt: skip
+
+    def _append(self, new: NewTokens) -> None:
+        """Append several tokens of each sequence, one after the other, and emit; leave their positions."""
+        cache, config, frequency = self.cache, self.sizes.config, self._frequency
+        keys, values, (table, pages, page) = _alike(new.k), _alike(new.v), self._pages
+        append_kernel[self.sizes.kv_heads, self.sizes.queries // self.sizes.tokens](
+            cache.lengths, cache.lengths if new.counts is None else new.counts, self.workspace.now, table,
+            *keys, *values, self.workspace.sums if frequency is None else frequency,
+            *cache.compressed.stored, *cache.selected.stored, *cache.window.stored, *cache.pending.stored,
+            self.sizes.kv_heads, cache.selected.rows, cache.compressed.rows, cache.capacity, pages,
+            *keys[0].stride()[:3], *values[0].stride()[:3], TOKENS=self.sizes.tokens, DK=self.sizes.dk,
+            DV=self.sizes.dv, **self._widths, L=config.l, D=config.d, W=config.w, PAGE=page, CMP_PAGE=page // config.d,
+            COUNTED=new.counts is not None, ROTATED=frequency is not None, num_warps=4,
+        )  # fmt: skip
+
+    def _compressed(self, new: NewTokens | None) -> None:
         """Append, emit, and attend to the compressed tokens in splits."""
-        cache, workspace, config, new = self.cache, self.workspace, self.sizes.config, self.new
+        cache, workspace, config = self.cache, self.workspace, self.sizes.config
         keys = values = (self.q,) * 3
         counts = mean = frequency = None
         if new is not None:
-            keys, values, counts, mean = _alike(new.k), _alike(new.v), new.counts, cache.mean
-            if mean is not None and mean.base is not None:
-                frequency = frequencies(self.q.shape[-1], mean.base, self.q.device)
+            keys, values, counts, mean, frequency = (
+                _alike(new.k), _alike(new.v), new.counts, cache.mean, self._frequency
+            )  # fmt: skip
         table, pages, page = self._pages
         append_compressed_kernel[self._grid(self.plan.splits)](
             self.q, cache.lengths, cache.lengths if counts is None else counts, workspace.now, table,
@@ -126,8 +177,7 @@ class _Step:
             workspace.sums, workspace.zero, *workspace.compressed,
             self.sizes.kv_heads, self.plan.splits, cache.selected.rows, cache.compressed.rows, cache.capacity, pages,
             *_heads(self.q), *_heads(keys[0]), *_heads(values[0]), *self._left, self.scale * LOG2E.value,
-            **self._dimensions, WK=max(SMALLEST_DOT, next_power_of_2(self.sizes.dk)),
-            WV=max(SMALLEST_DOT, next_power_of_2(self.sizes.dv)), L=config.l, D=config.d, LS=config.l_sel, W=config.w,
+            **self._dimensions, **self._widths, L=config.l, D=config.d, LS=config.l_sel, W=config.w,
             PAGE=page, CMP_PAGE=page // config.d, APPEND=new is not None, COUNTED=counts is not None,
             EMIT=mean is not None, ROTATED=frequency is not None, BLOCKS=sums_blocks(config),
             **_tile(self.plan.first, self.sizes.rows, self.q),
@@ -140,11 +190,11 @@ class _Step:
         lists, listed = plan.lists(sizes), plan.listed(sizes)
         few = lists * listed <= plan.few
         candidates = lists * listed if few else free * (free + 1) // 2
-        select_kernel[sizes.kv_heads, sizes.batch, programs.second](
+        select_kernel[sizes.kv_heads, sizes.queries, programs.second](
             self.q, cache.lengths, workspace.now, *cache.window.stored, workspace.sums, workspace.zero,
             workspace.summed, *workspace.compressed[:3], workspace.o_cmp, workspace.lists, workspace.tickets[0], chosen,
             *workspace.others,
-            sizes.kv_heads, plan.splits, programs.scorers, programs.window, programs.selected, programs.splits,
+            sizes.kv_heads, plan.splits, programs.scorers, programs.beside, programs.selected, programs.splits,
             *_heads(self.q), *self._left, workspace.summed.shape[1], self.scale * LOG2E.value,
             **self._dimensions, L=config.l, D=config.d, LS=config.l_sel, W=config.w, WIDTH=width,
             INIT=config.init_blocks, LOCAL=config.local_blocks, SLOTS=config.n_sel, SP=at_least_two(config.n_sel),
@@ -158,9 +208,7 @@ class _Step:
     def _combine(self, chosen: Tensor, cmp: bool, programs: Programs) -> Tensor:
         """The selected blocks, and the sum of the branches, compressed attention's with `cmp`."""
         cache, workspace, sizes, config, plan = self.cache, self.workspace, self.sizes, self.sizes.config, self.plan
-        o = torch.empty(
-            sizes.batch, 1, sizes.kv_heads * sizes.group, sizes.dv, dtype=self.q.dtype, device=self.q.device
-        )
+        o = torch.empty(sizes.queries, 1, self.q.shape[2], sizes.dv, dtype=self.q.dtype, device=self.q.device)
         splits, (table, pages, page) = at_least_two(programs.splits), self._pages
         columns = min(next_power_of_2(sizes.dv), plan.summed // (splits * sizes.rows))
         combine_kernel[self._grid(max(1, programs.selected))](
@@ -205,16 +253,16 @@ def _tile(tile: Tile, rows: int, q: Tensor) -> dict[str, Any]:
 def decode_step(
     q: Tensor, keys: Triple, values: Triple, gates: Tensor, cache: NSACache, *, scale: float, counts: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Append one token of each sequence and attend. The cache has room; its host side is the caller's.
+    """Append T new tokens of each sequence and attend. The cache has room; its host side is the caller's.
 
     Args:
-        q, keys, values, gates: as in `nsa.ops.nsa_decode`, T = 1.
-        cache: the cache; a learned compressor has emitted already (`NSACache.emit`).
+        q, keys, values, gates: as in `nsa.ops.nsa_decode`, T at most w and the keys of a tile, 16.
+        cache: the cache; a learned compressor has emitted already (`NSACache.emit`), of one token.
         scale: of the logits.
-        counts: int32 [B] on the device, 0 or 1; None is 1 everywhere.
+        counts: int32 [B] on the device, 0 to T; None is T everywhere. What o holds of the others means nothing.
 
     Returns:
-        o [B,1,Hq,Dv], reads int64 [B,Hkv,3], blocks int32 [B,1,Hkv,n_sel].
+        o [B,T,Hq,Dv], reads int64 [B*T,Hkv,3], blocks int32 [B,T,Hkv,n_sel].
     """
     return repeated("step", partial(_decode, cache), (q, *keys, *values, gates, counts), (scale,))  # type: ignore[return-value]
 
@@ -223,9 +271,12 @@ def _decode(
     cache: NSACache, q: Tensor, k_cmp: Tensor, k_sel: Tensor, k_win: Tensor, v_cmp: Tensor, v_sel: Tensor,
     v_win: Tensor, gates: Tensor, counts: Tensor | None, scale: float,
 ) -> Triple:  # fmt: skip
-    return _attend(
-        cache, q, gates, None, scale, BRANCHES, NewTokens((k_cmp, k_sel, k_win), (v_cmp, v_sel, v_win), counts)
-    )
+    new, tokens = NewTokens((k_cmp, k_sel, k_win), (v_cmp, v_sel, v_win), counts), q.shape[1]
+    if tokens == 1:
+        return _attend(cache, q, gates, None, scale, BRANCHES, new)
+    flat = (x.reshape(-1, 1, *x.shape[2:]) for x in (q, gates))
+    o, reads, chosen = _attend(cache, *flat, None, scale, BRANCHES, new)
+    return o.view(-1, tokens, *o.shape[2:]), reads, chosen.view(-1, tokens, *chosen.shape[2:])
 
 
 def cached_attention(
@@ -243,8 +294,9 @@ def _attend(
     (k, v), config = cache.selected.stored, cache.config
     kv_heads, slots = k.shape[-2], config.n_sel if block_indices is None else block_indices.shape[-1]
     most = blocks.num_compressed(cache.capacity, config), blocks.num_blocks(cache.capacity, config)
-    shape = len(q), kv_heads, q.shape[2] // kv_heads, q.shape[3], v.shape[-1]
-    sizes = Sizes(*shape, *most, slots, config, q.dtype)
+    parts = parts_of(q.shape[2] // kv_heads)
+    heads = kv_heads, parts, q.shape[2] // (kv_heads * parts)
+    sizes = Sizes(len(q), len(q) // cache.batch, *heads, q.shape[3], v.shape[-1], *most, slots, config, q.dtype)
     plan = plan_for(sizes, q, v)
     workspace = _kept_workspace(cache, sizes, plan, q.device)
     step = _Step(rows_last(q), gates, cache, sizes, plan, workspace, scale, new)

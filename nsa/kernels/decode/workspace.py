@@ -15,7 +15,7 @@ from nsa.kernels.selection.scores import sums_blocks
 
 
 class Splits(NamedTuple):
-    """Largest logits, sums, weighted values [pairs,splits,rows] (a [..,Dv]) and int32 counts of keys of splits."""
+    """Largest logits, sums, weighted values [units,splits,rows] (a [..,Dv]) and int32 counts of keys of splits."""
 
     m: Tensor
     l: Tensor  # noqa: E741  the sum of a softmax
@@ -25,17 +25,17 @@ class Splits(NamedTuple):
 
 @dataclass(frozen=True)
 class Workspace:
-    """What the kernels leave for each other, of each pair (sequence, KV head).
+    """What the kernels leave for each other, of each pair (query, KV head) or unit (query, part).
 
     Attributes:
-        now: int32 [B], positions of the queries.
-        sums, zero: fp32 [pairs,numbers,G], [pairs,tiles,G], what the first leaves for the scores (`scores`).
-        summed: fp32 [pairs,Tc], probabilities summed over heads, where scores are made of these.
+        now: int32 [queries], their positions.
+        sums, zero: fp32 [units,numbers,G], [units,tiles,G], what the first leaves for the scores (`scores`).
+        summed: fp32 [units,Tc], probabilities summed over heads, where scores are made of these.
         compressed, others: what the splits of compressed attention leave; those of selected blocks and window.
-        o_cmp: fp32 [pairs * G,Dv], compressed attention.
+        o_cmp: fp32 [units * G,Dv], compressed attention.
         lists: int64 [pairs,lists,listed], the best blocks.
-        tickets: int32 [2,pairs], programs of the second and third kernel that are done; 0 between steps.
-        reads: int64 [B,Hkv,3].
+        tickets: int32 [2,units], programs of the second (of each pair) and third kernel that are done; 0 between steps.
+        reads: int64 [queries,Hkv,3].
     """
 
     now: Tensor
@@ -60,19 +60,19 @@ def make_workspace(sizes: Sizes, plan: Plan, device: torch.device) -> Workspace:
         return torch.zeros(shape, dtype=torch.int32, device=device)
 
     def splits(count: int) -> Splits:
-        each = pairs, count, sizes.rows
-        return Splits(floats(*each), floats(*each), floats(*each, sizes.dv), integers(pairs, count))
+        each = units, count, sizes.rows
+        return Splits(floats(*each), floats(*each), floats(*each, sizes.dv), integers(units, count))
 
-    pairs = sizes.pairs
+    units = sizes.units
     third = plan.programs(sizes, BRANCHES, sizes.slots, select=True).splits
     numbers, summed = _numbers(sizes)
     tiles = max(1, cdiv(sizes.compressed, keys_of(plan.first, sizes.rows)))
     return Workspace(
-        integers(sizes.batch), floats(pairs, numbers, sizes.group), floats(pairs, tiles, sizes.group),
-        floats(pairs, summed), splits(plan.splits), splits(third), floats(pairs * sizes.group, sizes.dv),
-        torch.empty(pairs, plan.lists(sizes), plan.listed(sizes), dtype=torch.int64, device=device),
-        integers(2, pairs),
-        torch.zeros(sizes.batch, sizes.kv_heads, 3, dtype=torch.int64, device=device),
+        integers(sizes.queries), floats(units, numbers, sizes.group), floats(units, tiles, sizes.group),
+        floats(units, summed), splits(plan.splits), splits(third), floats(units * sizes.group, sizes.dv),
+        torch.empty(sizes.pairs, plan.lists(sizes), plan.listed(sizes), dtype=torch.int64, device=device),
+        integers(2, units),
+        torch.zeros(sizes.queries, sizes.kv_heads, 3, dtype=torch.int64, device=device),
     )  # fmt: skip
 
 

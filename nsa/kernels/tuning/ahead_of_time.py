@@ -228,9 +228,10 @@ def _decode(shape: Shape) -> None:
             NSAConfig(), 1, 2, shape.dk, shape.dv, capacity=TOKENS, dtype=dtype, device="meta", page_size=page_size,
             compress=MeanCompressor(NSAConfig(), None if shape.dk % 2 else 1e4),
         )  # fmt: skip
-        q, k, v, _, _ = (x[:, :1] for x in _attention(shape))
-        gates = torch.empty(*q.shape[:3], 3, dtype=dtype, device="meta")
-        decode_step(q, (k, k, k), (v, v, v), gates, cache, scale=1.0, counts=None)
+        for tokens in (1, 4):
+            q, k, v, _, _ = (x[:, :tokens] for x in _attention(shape))
+            gates = torch.empty(*q.shape[:3], 3, dtype=dtype, device="meta")
+            decode_step(q, (k, k, k), (v, v, v), gates, cache, scale=1.0, counts=None)
 
 
 PARTS: dict[str, Callable[[Shape], None]] = {
