@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 from pathlib import Path
 from typing import Iterator
 
@@ -19,8 +20,8 @@ _LONGEST = 48  # multiprocessing's own names of sockets take 32 more, others' mo
 def place(places: Layout, number: int) -> Iterator[Path]:
     """The path of the stage's TMPDIR, which is yet to be made; nothing of it is left afterwards."""
     folder = named = places.tmp(number)
-    if len(os.fsencode(folder)) > _LONGEST:
-        with contextlib.suppress(OSError):  # as where there is no /tmp, or another user has taken the name
+    with contextlib.suppress(OSError):  # as where there is no /tmp, or another user has taken the name
+        if len(os.fsencode(folder)) > _LONGEST and _is_kept(places.short.parent):
             folder.parent.mkdir(exist_ok=True)
             forget(places)
             places.short.symlink_to(folder.parent)
@@ -30,6 +31,12 @@ def place(places: Layout, number: int) -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         forget(places)
+
+
+def _is_kept(shared: Path) -> bool:
+    """Whether nobody but root and their owner can put others in the place of its links."""
+    status = shared.stat()
+    return status.st_uid == 0 and bool(status.st_mode & stat.S_ISVTX)
 
 
 def forget(places: Layout) -> None:
