@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CANCEL_FILE = "cancel.json"
+PREFIX = "nsa-pod."
+"""Of the names in /tmp of deep workdirs."""
 BESIDE = "beside"
 """In a run's directory: the trees and thin environments of other commits than its plan's own."""
 
@@ -87,7 +89,7 @@ class Layout:
     def short(self) -> Path:
         """The folder of them, where its own path is too long: a name for each workdir, in each container."""
         whose = f"{self.workdir.stat().st_ino} {self.workdir}"
-        return Path("/tmp", f"nsa-pod.{hashlib.sha256(os.fsencode(whose)).hexdigest()[:8]}")
+        return Path("/tmp", f"{PREFIX}{hashlib.sha256(os.fsencode(whose)).hexdigest()[:8]}")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import os
 import shutil
@@ -223,7 +224,7 @@ def _run_and_record(run: _Run, journal: Journal, prepare: Callable[[], _Ready], 
     After an error a stage may still be running: then the reaper is left to its work, as after the agent's death.
     """
     processes.become_subreaper()
-    reaper = Reaper(run.plan["run_id"], lambda: temporary.forget(run.places))
+    reaper = Reaper(run.plan["run_id"], functools.partial(temporary.forget, run.places.short))
     try:
         ready = prepare()
         if found.tell:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent.host import processes
-from orchestrator.agent.layout import Layout
+from orchestrator.agent.layout import PREFIX, Layout
 from orchestrator.agent.run import temporary
 from tests.support.agent_pod import Pod, said, script
 from tests.support.waiting import wait_for
@@ -62,6 +62,20 @@ def test_a_name_that_is_somebody_elses_stays_and_is_not_used(deep: Layout) -> No
 def test_workdirs_have_names_of_their_own(deep: Layout, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     assert Layout(tmp_path / "other" / "runs" / deep.run_dir.name).short != deep.short
+
+
+def test_names_of_workdirs_that_are_no_more_go_after_a_day(deep: Layout, tmp_path: Path) -> None:
+    names = {age: Path("/tmp", f"{PREFIX}{tmp_path.stat().st_ino}-{age}") for age in ("old", "new", "lasting")}
+    for age, name in names.items():
+        name.symlink_to(tmp_path if age == "lasting" else tmp_path / "gone")
+    try:
+        for age in ("old", "lasting"):
+            os.utime(names[age], (0, 0), follow_symlinks=False)
+        with temporary.place(deep, 0):
+            assert [age for age, name in names.items() if name.is_symlink()] == ["new", "lasting"]
+    finally:
+        for name in names.values():
+            temporary.forget(name)
 
 
 @pytest.mark.process
