@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 CANCEL_FILE = "cancel.json"
+PREFIX = "nsa-pod."
+"""Of the names in /tmp of deep workdirs."""
 BESIDE = "beside"
 """In a run's directory: the trees and thin environments of other commits than its plan's own."""
 
@@ -79,8 +82,14 @@ class Layout:
         return self.workdir / "cache" / key
 
     def tmp(self, number: int) -> Path:
-        """A stage's TMPDIR; its path is short, for sockets are made below it."""
+        """A stage's temporary files; the path is short, for sockets are made below it."""
         return self.workdir / "tmp" / f"{self.run_dir.name[-8:]}-{number}"
+
+    @property
+    def short(self) -> Path:
+        """The folder of them, where its own path is too long: a name for each workdir, in each container."""
+        whose = f"{self.workdir.stat().st_ino} {self.workdir}"
+        return Path("/tmp", f"{PREFIX}{hashlib.sha256(os.fsencode(whose)).hexdigest()[:8]}")
 
 
 @dataclass(frozen=True)

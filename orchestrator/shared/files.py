@@ -57,6 +57,11 @@ def folders_of(files: Iterable[str]) -> Set[str]:
     return found
 
 
+def both_ways(folders: Iterable[str]) -> list[str]:
+    """As they are named, and where that leads."""
+    return list(dict.fromkeys(path for folder in folders for path in (folder, os.path.realpath(folder))))
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The file's object; empty if there is none that can be read."""
     try:

@@ -32,6 +32,34 @@ class _Fate:
         return True
 
 
+class _Talk:
+    """The round trips of one connection: how often who connects has said something that may have waited for an answer.
+
+    What comes from the server is an answer when it was said after the round trip had reached the server: what was on
+    its way by then, as a command's end is after its output, would have come without.
+    """
+
+    def __init__(self) -> None:
+        self.round_trips = 0
+        self._there = 0  # the last one that has reached the server
+        self._back = 0  # the last one that an answer has come to
+
+    def heard(self, back: bool) -> int:
+        """The round trip of what one side says now."""
+        if back:
+            return self._there
+        if self._back == self.round_trips:
+            self.round_trips += 1
+        return self.round_trips
+
+    def passed(self, number: int, back: bool) -> None:
+        """What one side said in it has reached the other."""
+        if back:
+            self._back = number
+        else:
+            self._there = number
+
+
 class Proxy:
     """Forwards `port` on loopback to `target`; runs in a thread of its own from `start` to `stop`.
 
@@ -40,7 +68,7 @@ class Proxy:
     cut_once_after(n): those that are open then, and no other. cut(): all are reset now. cut_some(share, chance): of the
     connections made from now on this share is reset, each after a number of bytes that `chance` picks; `doomed` counts.
     cut_each(n): every connection made from now on is reset when n bytes have passed through it.
-    round_trips: how often who connects has said something after it heard something: what it may have waited for.
+    round_trips: of all connections; with a delay that is longer than what the server does by itself, always the same.
     """
 
     def __init__(self, target: int, delay: float = 0.0) -> None:
@@ -49,8 +77,7 @@ class Proxy:
         self.passed = 0
         self.accepted = 0
         self.doomed = 0
-        self.round_trips = 0
-        self._has_heard = True
+        self._talks: list[_Talk] = []
         self._target = target
         self._left: int | None = None
         self._once = False
@@ -61,6 +88,10 @@ class Proxy:
         self._loop = asyncio.new_event_loop()
         self._flowing = asyncio.Event()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    @property
+    def round_trips(self) -> int:
+        return sum(talk.round_trips for talk in self._talks)
 
     def start(self) -> Proxy:
         self._thread.start()
@@ -118,9 +149,12 @@ class Proxy:
             return
         pair = {writer, there}
         self._open |= pair
-        fate = self._fate(pair)
+        fate, talk = self._fate(pair), _Talk()
+        self._talks.append(talk)
         try:
-            await asyncio.gather(self._pump(reader, there, fate), self._pump(there_reader, writer, fate, back=True))
+            await asyncio.gather(
+                self._pump(reader, there, fate, talk), self._pump(there_reader, writer, fate, talk, back=True)
+            )
         except (OSError, asyncio.CancelledError):
             pass  # one side has hung up, or the proxy ends
         finally:
@@ -135,26 +169,28 @@ class Proxy:
         return _Fate(pair, self._chance.randrange(1, _MOST_BEFORE_CUT))
 
     async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, fate: _Fate, back: bool = False
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, fate: _Fate, talk: _Talk, back: bool = False
     ) -> None:
-        late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(256)
-        sender = asyncio.create_task(self._send(late, writer, fate, back))
+        late: asyncio.Queue[tuple[float, bytes, int]] = asyncio.Queue(256)
+        sender = asyncio.create_task(self._send(late, writer, fate, talk, back))
         try:
             while data := await reader.read(_CHUNK):
-                if not back and self._has_heard:
-                    self.round_trips += 1
-                    self._has_heard = False
-                await late.put((time.monotonic() + self.delay, data))
-            await late.put((time.monotonic() + self.delay, b""))
+                await late.put((time.monotonic() + self.delay, data, talk.heard(back)))
+            await late.put((time.monotonic() + self.delay, b"", 0))
             await sender
         finally:
             sender.cancel()
 
     async def _send(
-        self, late: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter, fate: _Fate, back: bool
+        self,
+        late: asyncio.Queue[tuple[float, bytes, int]],
+        writer: asyncio.StreamWriter,
+        fate: _Fate,
+        talk: _Talk,
+        back: bool,
     ) -> None:
         while True:
-            at, data = await late.get()
+            at, data, number = await late.get()
             await asyncio.sleep(max(0.0, at - time.monotonic()))
             await self._flowing.wait()
             if not data:
@@ -169,6 +205,6 @@ class Proxy:
                     return
             if fate.has_come(len(data)):
                 return
-            self._has_heard |= back
+            talk.passed(number, back)
             writer.write(data)
             await writer.drain()

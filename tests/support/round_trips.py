@@ -39,6 +39,8 @@ def runbook(seconds: float) -> str:
 
 def over(line: Proxy, pod: Pod, project: Project) -> tuple[dict[str, Any], int, float]:
     """A validate over the line: its result, its round trips after authentication, its seconds over its stages."""
+    with SshTransport(pod):
+        pass  # its key is known from now on
     before = line.round_trips
     with SshTransport(pod):
         pass

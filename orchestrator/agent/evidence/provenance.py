@@ -21,6 +21,7 @@ from orchestrator.agent.env.interpreter import Interpreter
 from orchestrator.agent.evidence.copies import files_of, in_archive, is_version, says_the_same
 from orchestrator.agent.evidence.provided import Provided
 from orchestrator.agent.layout import Layout
+from orchestrator.shared.files import both_ways
 from orchestrator.shared.stage_record import Elsewhere, ForeignModule
 from orchestrator.shared.text import listing, plain
 from orchestrator.shared.tree import LINK, Manifest, entry_of
@@ -113,16 +114,16 @@ class Origins:
         self._places = places
         self._cache = cache
         self._provided = Provided(manifest, lambda path: (places.tree / path).read_bytes(), absent)
-        layer = _both_ways([interpreter.prefix] if interpreter.below else [])
+        layer = both_ways([interpreter.prefix] if interpreter.below else [])
         prefixes = [str(places.venv), *(each.prefix for each in interpreter.layers)]
         own = [f"{prefix}/{inner}" for prefix in prefixes for inner in ("lib", "lib64", "bin")]
         self._homes = Homes(
             tree=os.path.realpath(places.tree),
             layer=layer,
             installed=[f"{prefix}/{interpreter.library}" for prefix in layer],
-            prefixes=_both_ways(prefixes),
+            prefixes=both_ways(prefixes),
             base=os.path.realpath(interpreter.base),
-            others=_both_ways([*own, str(places.injected), *interpreter.sites, *interpreter.editables]),
+            others=both_ways([*own, str(places.injected), *interpreter.sites, *interpreter.editables]),
             blobs=frozenset(digest for _, digest in manifest.values() if digest),
             sources=_sources(manifest),
             compiled=compiled_in(manifest),
@@ -136,9 +137,9 @@ class Origins:
         inside = [os.path.relpath(folder, tree) for folder in folders if folder.startswith(tree + os.sep)]
         homes = replace(
             self._homes,
-            built=_both_ways([env["TMPDIR"], str(self._places.venv)]),
-            caches=_both_ways(_caches(env, str(self._cache))),
-            libraries=_both_ways(_path(env, "LD_LIBRARY_PATH")),
+            built=both_ways([env["TMPDIR"], str(self._places.venv)]),
+            caches=both_ways(_caches(env, str(self._cache))),
+            libraries=both_ways(_path(env, "LD_LIBRARY_PATH")),
             leaves=[link for link in self._links if not _is_below(os.path.realpath(link), [self._homes.tree])],
         )
         return StageOrigins(self._provided.and_below(inside), homes)
@@ -297,11 +298,6 @@ class StageOrigins:
 
 def _path(env: Mapping[str, str], variable: str) -> List[str]:
     return [entry for entry in env.get(variable, "").split(os.pathsep) if entry]
-
-
-def _both_ways(folders: Iterable[str]) -> List[str]:
-    """As they are named, and where that leads."""
-    return list(dict.fromkeys(path for folder in folders for path in (folder, os.path.realpath(folder))))
 
 
 def _caches(env: Mapping[str, str], own: str) -> List[str]:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from typing import Callable
 
 from orchestrator.agent.host import processes
 
@@ -15,14 +16,17 @@ _LOOKS = 2
 
 
 class Reaper:
-    """Started by the agent; it inherits the pod's lock, which thus is not free before the run's processes are gone."""
+    """Started by the agent; it inherits the pod's lock, which thus is not free before the run's processes are gone.
 
-    def __init__(self, run_id: str) -> None:
+    `last` is what else is to be done then.
+    """
+
+    def __init__(self, run_id: str, last: Callable[[], None] = lambda: None) -> None:
         read_end, self._write_end = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._write_end)
-            _watch(read_end, run_id)
+            _watch(read_end, run_id, last)
         os.close(read_end)
 
     def dismiss(self) -> None:
@@ -33,7 +37,7 @@ class Reaper:
         os.close(self._write_end)
 
 
-def _watch(pipe: int, run_id: str) -> None:
+def _watch(pipe: int, run_id: str, last: Callable[[], None]) -> None:
     """Wait for the agent's end; never returns."""
     try:
         os.setsid()
@@ -41,6 +45,7 @@ def _watch(pipe: int, run_id: str) -> None:
             signal.signal(signum, signal.SIG_IGN)
         os.read(pipe, 1)
         end_marked(run_id)
+        last()
     finally:
         os._exit(0)
 

@@ -98,7 +98,8 @@ class Bytecode:
     def _stays(self, file: Path) -> bool:
         """Whether other stages find the same there: not what a stage has made, or the commit holds."""
         homes = [self._places.injected, *(Path(each.prefix) for each in self._interpreter.layers)]
-        return self._places.workdir not in file.parents or any(home in file.parents for home in homes)
+        made = self._places.workdir in file.parents or self._places.short in file.parents
+        return not made or any(home in file.parents for home in homes)
 
     def _compile(self, files: Sequence[Path], folder: Optional[Path]) -> None:
         """Have the environment's Python compile them, into `folder` if that is given."""

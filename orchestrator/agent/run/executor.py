@@ -15,7 +15,7 @@ from orchestrator.agent.host.cuda_watch import CudaWatch
 from orchestrator.agent.host.gpu_use import EXCLUSIVE, use_by_others
 from orchestrator.agent.host.inherited import inherited
 from orchestrator.agent.layout import Layout
-from orchestrator.agent.run import prepare
+from orchestrator.agent.run import prepare, temporary
 from orchestrator.agent.run.command import seen_by
 from orchestrator.agent.run.findings import MOST_NAMED, Findings
 from orchestrator.agent.run.ground import Ground
@@ -74,31 +74,32 @@ class Executor:
         """Run one stage (or say why it is blocked), judge it, and record both."""
         ground = self._ground(stage)
         record = blank(ground.strays)
-        tmp = self._places.tmp(number)
         watch = CudaWatch() if self._plan["promises"]["cuda"] else None
-        command = dataclasses.replace(ground.commands.of(stage, tmp), cuda_watch=watch)
-        record["blocked"] = (
-            self._why_no_place(ground)
-            or self._why_blocked(stage, command)
-            or self._why_gpu_blocked(stage, command, record)
-        )
-        if record["blocked"] is None:
-            try:
-                existed = self._artifacts.begin(artifacts_of(stage), ground.places.tree)
-                self._note_ending(record, self._run_command(stage, command))
-                if record["gpu"]:
-                    record["gpu"]["disturbed"] = use_by_others(seen_by(command)).by
-                findings = Findings(
-                    self._places, self._artifacts, self._journal, self._secrets, ground, stage, command, record
-                )
-                findings.note(existed)
-                ground.bytecode.take_told()
-                self._run_sabotage(stage, tmp, record)
-            except CannotStart as e:
-                record["blocked"] = str(e)
-            finally:
-                shutil.rmtree(tmp, ignore_errors=True)
+        with temporary.place(self._places, number) as tmp:
+            command = dataclasses.replace(ground.commands.of(stage, tmp), cuda_watch=watch)
+            record["blocked"] = (
+                self._why_no_place(ground)
+                or self._why_blocked(stage, command)
+                or self._why_gpu_blocked(stage, command, record)
+            )
+            if record["blocked"] is None:
+                try:
+                    self._run_allowed(stage, command, tmp, record)
+                except CannotStart as e:
+                    record["blocked"] = str(e)
         self._record(stage, record)
+
+    def _run_allowed(self, stage: Stage, command: Command, tmp: Path, record: StageRecord) -> None:
+        """Run what nothing blocks, and note what is found of it; CannotStart if it, or its place, cannot be had."""
+        ground = self._ground(stage)
+        existed = self._artifacts.begin(artifacts_of(stage), ground.places.tree)
+        self._note_ending(record, self._run_command(stage, command))
+        if record["gpu"]:
+            record["gpu"]["disturbed"] = use_by_others(seen_by(command)).by
+        findings = Findings(self._places, self._artifacts, self._journal, self._secrets, ground, stage, command, record)
+        findings.note(existed)
+        ground.bytecode.take_told()
+        self._run_sabotage(stage, tmp, record)
 
     def finish(self) -> None:
         """After the last stage; Failure for a change of the environment that no stage could be charged with."""

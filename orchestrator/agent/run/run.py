@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import os
 import shutil
@@ -23,7 +24,7 @@ from orchestrator.agent.host import gpu, machine, processes
 from orchestrator.agent.host.reaper import Reaper
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.lock import Lock
-from orchestrator.agent.run import leftovers, prepare, resume, secret_values
+from orchestrator.agent.run import leftovers, prepare, resume, secret_values, temporary
 from orchestrator.agent.run.executor import Executor
 from orchestrator.agent.run.ground import Ground
 from orchestrator.agent.run.supervise import Supervisor
@@ -223,7 +224,7 @@ def _run_and_record(run: _Run, journal: Journal, prepare: Callable[[], _Ready], 
     After an error a stage may still be running: then the reaper is left to its work, as after the agent's death.
     """
     processes.become_subreaper()
-    reaper = Reaper(run.plan["run_id"])
+    reaper = Reaper(run.plan["run_id"], functools.partial(temporary.forget, run.places.short))
     try:
         ready = prepare()
         if found.tell:

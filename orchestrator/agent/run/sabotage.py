@@ -145,7 +145,7 @@ class Sabotage:
         """
         command = self._commands.of(stage, tmp)
         homes = self._origins.of(seen_by(command), command.cwd).config["home"]
-        spared = [*homes, str(self._places.workdir)]
+        spared = [*homes, str(self._places.workdir), str(self._places.short)]
         runs = self._places.run_dir.parent.glob("*/plan.json")  # any of which may have made one
         first = min((plan.stat().st_mtime_ns for plan in runs), default=self._since)
         files = [*self._read_outside(stage, tmp), *written(seen_by(command), first, spared)]
@@ -159,7 +159,7 @@ class Sabotage:
 
     def _read_outside(self, stage: Stage, tmp: Path) -> Iterator[str]:
         read = (note.get("read") for note in _lines(self._places.stage(stage["name"]), execution.FILE))
-        inside = (self._places.tree, self._places.artifacts, self._places.stage(stage["name"]), tmp)
+        inside = (self._places.tree, self._places.artifacts, self._places.stage(stage["name"]), tmp, tmp.resolve())
         for file in read:
             if isinstance(file, str) and not file.startswith(tuple(f"{folder}/" for folder in inside)):
                 yield file
@@ -243,7 +243,7 @@ class Sabotage:
         """The tree and the artifacts as the stage began with them, and the tree made wrong."""
         scratch.folder.mkdir()
         scratch.stage("").mkdir()
-        tmp.mkdir(parents=True, exist_ok=True)
+        tmp.mkdir(exist_ok=True)
         tree.copy(self._given, scratch.artifacts)
         _copy_tree(self._begun, self._places.tree)
         self._injection.renew()

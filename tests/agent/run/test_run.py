@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.layout import Layout
 from orchestrator.shared import journal
 from tests.support import proc
 from tests.support.agent_pod import COMMIT, LIMITS, Pod, pytest_stage, said, script, stage
@@ -245,7 +246,8 @@ def test_the_environment_of_a_stage(pod: Pod) -> None:
     )
     venv, path = str(run.path / "venv"), env["PATH"].split(":")
     assert path[0] == f"{venv}/bin" and os.path.dirname(pod.environment["python"]) in path[1:3] and prefix == venv
-    assert env["TMPDIR"].startswith(f"{pod.workdir}/tmp/") and not Path(env["TMPDIR"]).exists()
+    assert os.path.dirname(env["TMPDIR"]) in (f"{pod.workdir}/tmp", str(Layout(run.path).short))
+    assert not os.path.lexists(env["TMPDIR"])
     assert env["TORCH_EXTENSIONS_DIR"].startswith(f"{pod.workdir}/cache/")
     assert [env[name] for name in ("PYTHONNOUSERSITE", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "TERM")] == [
         "1", "1", "1", "dumb",

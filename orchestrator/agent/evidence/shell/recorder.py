@@ -14,6 +14,7 @@ from typing import Dict, List, Mapping, NamedTuple, Sequence
 
 from orchestrator.agent.evidence.programs import interpreter_of
 from orchestrator.agent.layout import Layout
+from orchestrator.shared.files import both_ways
 
 REPORT = "shell.tsv"
 _FOLDER = "shell"
@@ -57,7 +58,7 @@ def recorded(argv: Sequence[str], env: Mapping[str, str], places: Layout, cwd: P
         "BASH_ENV": str(folder / _RECORDER),
         "NSA_POD_SHELL_RECORD": str(report),
         "NSA_POD_AGENT": str(os.getpid()),
-        "NSA_POD_SHELL_ROOTS": ":".join([str(places.tree), env["TMPDIR"], str(places.artifacts)]),
+        "NSA_POD_SHELL_ROOTS": ":".join([str(places.tree), *both_ways([env["TMPDIR"]]), str(places.artifacts)]),
         "MAKEFILES": " ".join(filter(None, [str(folder / "sh.mk"), env.get("MAKEFILES", "")])),
     }
     if env.get("BASH_ENV"):
