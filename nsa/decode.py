@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -226,7 +227,9 @@ def _routed(
         cache.plans[key] = plan
     assert plan.decision is not None
     decision = plan.decision
-    o, cache.branch_reads, chosen = plan.within(lambda: routing.carry_out(decision, plan.request, call, judge))
+    safe = facts[0] == "cached" or plan.repeats or cache.capturing
+    with nullcontext() if safe else cache.whole_or_nothing():  # a kernel may not compile, after others have appended
+        o, cache.branch_reads, chosen = plan.within(lambda: routing.carry_out(decision, plan.request, call, judge))
     return o, chosen
 
 

@@ -423,3 +423,26 @@ def test_what_no_step_takes_at_once_is_a_chunk() -> None:
         with routing.record() as recording:
             ops.nsa_decode(x.q, x.k, x.v, x.gates, cache, backend=backend)
         assert not recording.of("decode") and recording.of("window")
+
+
+@pytest.mark.parametrize("kernel", ["_select", "_combine"])
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_a_step_that_fails_after_others_have_appended_leaves_the_cache(
+    tokens: int, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a kernel does not compile: the lengths count on in the second, new tokens overwrite the rings' rows."""
+    inputs = drawn(60, batch=2, dtype=torch.float32)
+    cache = continued(inputs, SMALL, [20, 33], [tokens, tokens])
+    expected = continued(inputs, SMALL, [20, 33], [tokens, tokens])
+    x = inputs.rows([20 + tokens, 33 + tokens], [tokens, tokens])
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("out of resources")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="out of resources"):
+        patch.setattr(step._Step, kernel, fails)
+        ops.nsa_decode(x.q, x.k, x.v, x.gates, cache, **ON_TRITON)
+    assert cache.lengths.tolist() == [20 + tokens, 33 + tokens]
+    assert all(map(torch.equal, cache.window.stored, expected.window.stored)), "the rings"
+    found = (ops.nsa_decode(x.q, x.k, x.v, x.gates, one, **ON_TRITON) for one in (cache, expected))
+    assert torch.equal(*found)
