@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
+from copy import deepcopy
 from types import ModuleType
 from typing import Any
 
@@ -182,10 +183,10 @@ def _step(
         counts = mapping.counts
     whole = not isinstance(counts, Tensor) and all(count == tokens for count in counts)
     given = (counts,) if isinstance(counts, Tensor) else ()
+    judge = _judge(q, keys, values, gates, cache, counts, scale)
     o, _ = _routed(
         (q, *keys, *values, gates, *given), cache, ("step", scale, whole), how,
-        lambda module: module.step(q, keys, values, gates, cache, counts=counts, scale=scale),
-        (lambda _: _judged(q, gates, cache, None, scale)) if tokens == 1 else None,
+        lambda module: module.step(q, keys, values, gates, cache, counts=counts, scale=scale), judge,
     )  # fmt: skip
     if tokens > 1:
         cache.branch_reads = None
@@ -194,6 +195,19 @@ def _step(
     real = (counts if isinstance(counts, Tensor) else to_device(counts, o.device))[:, None]
     padding = real == 0 if tokens == 1 else torch.arange(tokens, device=o.device) >= real
     return o.masked_fill(padding[:, :, None, None], 0.0)
+
+
+def _judge(
+    q: Tensor, keys: Triple, values: Triple, gates: Tensor, cache: NSACache, counts: Sequence[int] | Tensor | None,
+    scale: float,
+) -> routing.Judge | None:  # fmt: skip
+    """The oracle of a step. What several tokens read is overwritten by it: theirs takes a copy of the cache before."""
+    if q.shape[1] == 1:
+        return lambda _: _judged(q, gates, cache, None, scale)
+    if not flags.current().debug_compare or cache.capturing:
+        return None
+    before, (wide, weights) = deepcopy(cache), widened((q, gates))
+    return lambda rows: reference.nsa_decode(wide, keys, values, weights, before, counts=counts, scale=scale)[:, rows]
 
 
 def _at_once(q: Tensor, cache: NSACache, how: dict[str, Any]) -> bool:

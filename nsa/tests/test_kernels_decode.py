@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nsa import NativeSparseAttention, NSACache, NSAConfig, blocks, ops, reference, routing
+from nsa import NativeSparseAttention, NSACache, NSAConfig, blocks, flags, ops, reference, routing
 from nsa.kernels.decode import step
 from nsa.kernels.decode.plan import parts_of
 from nsa.kernels.selection.scores import sums_blocks
@@ -379,6 +379,19 @@ def test_steps_of_one_token_and_of_several_follow_each_other() -> None:
     for length, reads in zip(cache.lengths.tolist(), workspace.reads.view(2, 4, 2, 3).sum(-1).tolist(), strict=True):
         assert reads == [[blocks.reads_expected(t, SMALL)] * 2 for t in range(length - 4, length)]
     assert any(callable(x) for plan in cache.plans.values() for x in plan.recorded.values())
+
+
+@pytest.mark.parametrize("counts", [None, [3, 1]])
+def test_several_tokens_are_compared_with_the_oracle_where_a_flag_asks(counts: list[int] | None) -> None:
+    """Each of them, though it overwrites what the ones before it read."""
+    inputs = drawn(40, batch=2, dtype=torch.float32)
+    cache = cache_for(inputs, SMALL)
+    with flags.using(debug_compare=True), routing.record() as recording:
+        for first, end in ((0, 8), (8, 16), (16, 19)):
+            x = inputs.between(first, end)
+            ops.nsa_decode(x.q, x.k, x.v, x.gates, cache, counts=counts, **ON_TRITON)
+    errors = [route.mean_abs_error for route in recording.of("decode")]
+    assert len(errors) == 3 and all(error is not None and 0.0 < error < 1e-6 for error in errors)
 
 
 def test_several_tokens_of_layouts_of_the_callers() -> None:
