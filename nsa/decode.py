@@ -39,8 +39,8 @@ def nsa_decode(
     """Append new tokens to the cache, then attend: the outputs of `nsa_attention` at their positions.
 
     Args:
-        q: [B,T,Hq,Dk]; T = 1 is a decode step, whose reads the cache counts. More is a chunk of a prompt, or up to 8
-            tokens to verify, which the Triton backend takes in one step where compressed tokens are means.
+        q: [B,T,Hq,Dk]; T = 1 is a decode step, whose reads the cache counts. More is a chunk of a prompt, or tokens to
+            verify: up to 8, and no more than w, the Triton backend takes in one step where compressed tokens are means.
         k, v: one tensor [B,T,Hkv,Dk], [B,T,Hkv,Dv] for all branches, or a triple (cmp, sel, win).
         gates: [B,T,Hq,3] in (cmp, sel, win) order, already activated.
         cache: grows by the new tokens. Its config holds the sizes, its compressor makes compressed tokens.
