@@ -184,6 +184,8 @@ def where(operation: str, q: Tensor, keys: int | None, x: Arguments) -> None:
     that of tokens.
     """
     cu_seqlens, of_keys, q_start = x["cu_seqlens"], x.get("cu_seqlens_k"), x.get("q_start")
+    if cu_seqlens is not None:
+        borders(operation, cu_seqlens, q)
     if of_keys is not None:
         borders(operation, of_keys, q, "cu_seqlens_k")
         if cu_seqlens is None:
@@ -194,7 +196,6 @@ def where(operation: str, q: Tensor, keys: int | None, x: Arguments) -> None:
                 f"{list(of_keys.shape)}"
             )
     if cu_seqlens is not None:
-        borders(operation, cu_seqlens, q)
         if q_start is not None:
             raise ValueError(f"{operation}: give cu_seqlens or q_start, not both")
         if q.shape[0] != 1:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
+from copy import deepcopy
 from types import ModuleType
 from typing import Any
 
@@ -37,8 +39,8 @@ def nsa_decode(
     """Append new tokens to the cache, then attend: the outputs of `nsa_attention` at their positions.
 
     Args:
-        q: [B,T,Hq,Dk]; T = 1 is a decode step, whose reads the cache counts. More is a chunk of a prompt, or up to 8
-            tokens to verify, which the Triton backend takes in one step where compressed tokens are means.
+        q: [B,T,Hq,Dk]; T = 1 is a decode step, whose reads the cache counts. More is a chunk of a prompt, or tokens to
+            verify: up to 8, and no more than w, the Triton backend takes in one step where compressed tokens are means.
         k, v: one tensor [B,T,Hkv,Dk], [B,T,Hkv,Dv] for all branches, or a triple (cmp, sel, win).
         gates: [B,T,Hq,3] in (cmp, sel, win) order, already activated.
         cache: grows by the new tokens. Its config holds the sizes, its compressor makes compressed tokens.
@@ -181,10 +183,10 @@ def _step(
         counts = mapping.counts
     whole = not isinstance(counts, Tensor) and all(count == tokens for count in counts)
     given = (counts,) if isinstance(counts, Tensor) else ()
+    judge = _judge(q, keys, values, gates, cache, counts, scale)
     o, _ = _routed(
         (q, *keys, *values, gates, *given), cache, ("step", scale, whole), how,
-        lambda module: module.step(q, keys, values, gates, cache, counts=counts, scale=scale),
-        (lambda _: _judged(q, gates, cache, None, scale)) if tokens == 1 else None,
+        lambda module: module.step(q, keys, values, gates, cache, counts=counts, scale=scale), judge,
     )  # fmt: skip
     if tokens > 1:
         cache.branch_reads = None
@@ -193,6 +195,19 @@ def _step(
     real = (counts if isinstance(counts, Tensor) else to_device(counts, o.device))[:, None]
     padding = real == 0 if tokens == 1 else torch.arange(tokens, device=o.device) >= real
     return o.masked_fill(padding[:, :, None, None], 0.0)
+
+
+def _judge(
+    q: Tensor, keys: Triple, values: Triple, gates: Tensor, cache: NSACache, counts: Sequence[int] | Tensor | None,
+    scale: float,
+) -> routing.Judge | None:  # fmt: skip
+    """The oracle of a step. What several tokens read is overwritten by it: theirs takes a copy of the cache before."""
+    if q.shape[1] == 1:
+        return lambda _: _judged(q, gates, cache, None, scale)
+    if not flags.current().debug_compare or cache.capturing:
+        return None
+    before, (wide, weights) = deepcopy(cache), widened((q, gates))
+    return lambda rows: reference.nsa_decode(wide, keys, values, weights, before, counts=counts, scale=scale)[:, rows]
 
 
 def _at_once(q: Tensor, cache: NSACache, how: dict[str, Any]) -> bool:
@@ -226,7 +241,9 @@ def _routed(
         cache.plans[key] = plan
     assert plan.decision is not None
     decision = plan.decision
-    o, cache.branch_reads, chosen = plan.within(lambda: routing.carry_out(decision, plan.request, call, judge))
+    safe = facts[0] == "cached" or plan.repeats or cache.capturing
+    with nullcontext() if safe else cache.whole_or_nothing():  # a kernel may not compile, after others have appended
+        o, cache.branch_reads, chosen = plan.within(lambda: routing.carry_out(decision, plan.request, call, judge))
     return o, chosen
 
 

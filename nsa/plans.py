@@ -91,6 +91,11 @@ class Plan:
     def device(self) -> torch.device:
         return self.request.device
 
+    @property
+    def repeats(self) -> bool:
+        """Whether something was recorded, which is not compiled any more."""
+        return any(map(callable, self.recorded.values()))
+
     def within(self, call: Callable[[], Result]) -> Result:
         """Call what belongs to this plan, on its device, whichever is current."""
         token = ACTIVE.set(self)

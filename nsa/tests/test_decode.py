@@ -239,6 +239,21 @@ def test_a_chunk_that_is_refused_leaves_the_cache(before: int) -> None:
     torch.testing.assert_close(found, inputs.whole(SMALL)[:, before:], **EXACT)
 
 
+def test_a_step_that_fails_leaves_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = Inputs.random(30)
+    cache = inputs.cache(SMALL)
+    inputs.between(0, 20).decode(cache)
+
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("no room")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="no room"):
+        patch.setattr("nsa.fallback.decoding.decode", fails)
+        inputs.between(20, 21).decode(cache)
+    assert cache.lengths.tolist() == [20, 20]
+    torch.testing.assert_close(fed(inputs, cache, [*range(20, 31)]), inputs.whole(SMALL)[:, 20:], **EXACT)
+
+
 def test_steps_without_a_token() -> None:
     inputs = Inputs.random(1)
     cache = inputs.cache(SMALL)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nsa import NativeSparseAttention, NSACache, NSAConfig, blocks, ops, reference, routing
+from nsa import NativeSparseAttention, NSACache, NSAConfig, blocks, flags, ops, reference, routing
 from nsa.kernels.decode import step
 from nsa.kernels.decode.plan import parts_of
 from nsa.kernels.selection.scores import sums_blocks
@@ -381,6 +381,19 @@ def test_steps_of_one_token_and_of_several_follow_each_other() -> None:
     assert any(callable(x) for plan in cache.plans.values() for x in plan.recorded.values())
 
 
+@pytest.mark.parametrize("counts", [None, [3, 1]])
+def test_several_tokens_are_compared_with_the_oracle_where_a_flag_asks(counts: list[int] | None) -> None:
+    """Each of them, though it overwrites what the ones before it read."""
+    inputs = drawn(40, batch=2, dtype=torch.float32)
+    cache = cache_for(inputs, SMALL)
+    with flags.using(debug_compare=True), routing.record() as recording:
+        for first, end in ((0, 8), (8, 16), (16, 19)):
+            x = inputs.between(first, end)
+            ops.nsa_decode(x.q, x.k, x.v, x.gates, cache, counts=counts, **ON_TRITON)
+    errors = [route.mean_abs_error for route in recording.of("decode")]
+    assert len(errors) == 3 and all(error is not None and 0.0 < error < 1e-6 for error in errors)
+
+
 def test_several_tokens_of_layouts_of_the_callers() -> None:
     """Cut from one projection, as they are: no axis but the last is where it would be in a tensor of its own."""
     inputs = drawn(20, batch=2, dtype=torch.float32)
@@ -423,3 +436,26 @@ def test_what_no_step_takes_at_once_is_a_chunk() -> None:
         with routing.record() as recording:
             ops.nsa_decode(x.q, x.k, x.v, x.gates, cache, backend=backend)
         assert not recording.of("decode") and recording.of("window")
+
+
+@pytest.mark.parametrize("kernel", ["_select", "_combine"])
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_a_step_that_fails_after_others_have_appended_leaves_the_cache(
+    tokens: int, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a kernel does not compile: the lengths count on in the second, new tokens overwrite the rings' rows."""
+    inputs = drawn(60, batch=2, dtype=torch.float32)
+    cache = continued(inputs, SMALL, [20, 33], [tokens, tokens])
+    expected = continued(inputs, SMALL, [20, 33], [tokens, tokens])
+    x = inputs.rows([20 + tokens, 33 + tokens], [tokens, tokens])
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("out of resources")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="out of resources"):
+        patch.setattr(step._Step, kernel, fails)
+        ops.nsa_decode(x.q, x.k, x.v, x.gates, cache, **ON_TRITON)
+    assert cache.lengths.tolist() == [20 + tokens, 33 + tokens]
+    assert all(map(torch.equal, cache.window.stored, expected.window.stored)), "the rings"
+    found = (ops.nsa_decode(x.q, x.k, x.v, x.gates, one, **ON_TRITON) for one in (cache, expected))
+    assert torch.equal(*found)

@@ -196,6 +196,8 @@ TYPES: list[tuple[Callable[[], object], str]] = [
     (lambda: nsa_attention(Q, K, V, [1, 0, 0]), "gates must be a tensor, got list"),
     (lambda: nsa_attention(Q, K, V, GATES, {"l": 8}), "config must be an NSAConfig, got dict"),
     (lambda: nsa_attention(Q, K, V, GATES, CONFIG, cu_seqlens=[0, 20]), "cu_seqlens must be a tensor, got list"),
+    (lambda: window(cu_seqlens=[0, 20], cu_seqlens_k=borders(0, 20)), ": cu_seqlens must be a tensor, got list"),
+    (lambda: window(cu_seqlens=borders(0, 20), cu_seqlens_k=[0, 20]), "cu_seqlens_k must be a tensor, got list"),
     (lambda: nsa_attention(Q, K, V, GATES, CONFIG, q_start=0), "q_start must be a tensor, got int"),
     (lambda: nsa_attention(Q, K, V, GATES, CONFIG, block_indices=[0]), "block_indices must be a tensor, got list"),
     (lambda: nsa_attention(Q, K, V, GATES, CONFIG, scale="one"), "scale must be a number or None, got 'one'"),

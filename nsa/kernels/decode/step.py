@@ -83,6 +83,8 @@ class _Step:
         if chosen is None:
             chosen = torch.empty(sizes.queries, 1, sizes.kv_heads, sizes.slots, dtype=torch.int32, device=self.q.device)
         chosen = chosen.contiguous()
+        # Made before anything is launched: a step that is repeated cannot run out of memory once it has appended.
+        o = torch.empty(sizes.queries, 1, self.q.shape[2], sizes.dv, dtype=self.q.dtype, device=self.q.device)
         programs = self.plan.programs(sizes, branches, chosen.shape[-1], select)
         if self.new is not None and sizes.tokens > 1:
             self._window(self.new, programs)
@@ -91,7 +93,8 @@ class _Step:
             self._compressed(self.new if sizes.tokens == 1 else None)
         if programs.second:
             self._select(chosen, programs)
-        return self._combine(chosen, "cmp" in branches, programs), chosen
+        self._combine(o, chosen, "cmp" in branches, programs)
+        return o, chosen
 
     @property
     def _dimensions(self) -> dict[str, int]:
@@ -205,10 +208,9 @@ class _Step:
             APPEND=self.new is not None, KEYS=plan.keys, **_tile(plan.third, sizes.rows, self.q),
         )  # fmt: skip
 
-    def _combine(self, chosen: Tensor, cmp: bool, programs: Programs) -> Tensor:
-        """The selected blocks, and the sum of the branches, compressed attention's with `cmp`."""
+    def _combine(self, o: Tensor, chosen: Tensor, cmp: bool, programs: Programs) -> None:
+        """The selected blocks, and in o the sum of the branches, compressed attention's with `cmp`."""
         cache, workspace, sizes, config, plan = self.cache, self.workspace, self.sizes, self.sizes.config, self.plan
-        o = torch.empty(sizes.queries, 1, self.q.shape[2], sizes.dv, dtype=self.q.dtype, device=self.q.device)
         splits, (table, pages, page) = at_least_two(programs.splits), self._pages
         columns = min(next_power_of_2(sizes.dv), plan.summed // (splits * sizes.rows))
         combine_kernel[self._grid(max(1, programs.selected))](
@@ -222,7 +224,6 @@ class _Step:
             APPEND=self.new is not None, CMP=cmp, CMP_READ=programs.heads > 0,
             **_tile(plan.third, sizes.rows, self.q),
         )  # fmt: skip
-        return o
 
 
 def _heads(x: Tensor) -> tuple[int, int]:
