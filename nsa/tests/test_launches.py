@@ -17,7 +17,7 @@ MOST_ON = "sm_90"
 SAMPLE = ("both", "packed", "group", "decode")
 FORWARD_BESIDE = ("group", "packed group", "chunk of many")
 """Cases whose forward pass takes two streams, on any architecture."""
-BESIDE = (*FORWARD_BESIDE, "both", "apart", "packed", "chunk", "means", "half")
+BESIDE = (*FORWARD_BESIDE, "both", "apart", "packed", "chunk", "packed chunks", "means", "half")
 """Those that take two streams on sm_90: a gradient of half precision of the whole, of few queries, does."""
 
 
