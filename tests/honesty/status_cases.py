@@ -308,6 +308,22 @@ ENDS = """
 """
 
 COMPARES = "def allclose(a, b): return abs(a - b) < 0.1\ndef equal(a, b): return a == b\n"
+OWN_WAYS = """import _thread, time
+from operator import eq as equal
+exec("equal(1, 1)", {"__builtins__": {}, "equal": equal})
+exec(*["equal(1, 1)", {"__builtins__": {}, "equal": equal}])
+exec(compile("equal(1, 1)", "<cell>", "exec", 0, True), {"__builtins__": {}, "equal": equal})
+exec("# coding: latin-1\\nequal(1, 1)\\nassert len('\xe4') == 1")
+def sandboxed():
+    def exec(source): return source.splitlines()
+    def compile(*source): return source
+    assert exec("equal(1, 2)") == ["equal(1, 2)"] and compile("equal(1, 2)", "a.c") == ("equal(1, 2)", "a.c")
+sandboxed()
+done = []
+_thread.start_new_thread(lambda: done.append(equal(1, 1)), ())
+while not done: time.sleep(0.01)
+print("1 case")
+"""
 IN_THREAD = """from threading import Thread
 def check(): assert 1 == 2
 Thread(target=check).start()
@@ -734,6 +750,21 @@ PROGRAMS = [
     _program_lie("compared_in_text", "a file that a program executes drops a comparison",
                  "exec(open('loosely.txt').read())\nprint('1 case')", "allclose.. failed.*in_text.py line 3. line 3",
                  "brought_in", files={"loosely.txt": COMPARES + "allclose(1.0, 2.0)\n"}),
+    _program_lie("compared_in_sandbox", "a text that a program executes with builtins of its own drops a comparison",
+                 "from operator import eq\nimport builtins\n"
+                 "builtins.exec('equal(1, 2)', {'__builtins__': {}, 'equal': eq})\nprint('1 case')",
+                 "equal.. failed", "in_its_own_way"),
+    lie(runs("compared_in_folder", "failed", "equal.. failed.*__main__.py line 2", "python", "dropping",
+             files={"dropping/__main__.py": "from operator import eq as equal\nequal(1, 2)\nprint('1 case')\n"}),
+        "a program that is a folder drops a comparison", honest="in_its_own_way"),
+    lie(runs("asserted_in_bare_thread", "failed", "an assertion in a thread failed", "bash", "-c",
+             "python bare.py 2> /dev/null",
+             files={"bare.py": "import _thread, time\ndef check(): assert 1 == 2\n"
+                    "_thread.start_new_thread(check, ())\ntime.sleep(0.3)\nprint('1 case')\n"}),
+        "the assertion of a thread without an object fails, and nobody reads what Python prints",
+        honest="in_its_own_way"),
+    truth(runs("in_its_own_way", "passed", "", "python", "app", files={"app/__main__.py": OWN_WAYS}),
+          "a folder is the program; it has a sandbox, and functions of its own called exec and compile"),
     lie(runs("asserted_in_thread", "failed", "an assertion in a thread failed", "bash", "-c",
              "python in_thread.py 2> /dev/null", files={"in_thread.py": IN_THREAD}),
         "the assertion of a thread fails, and nobody reads what Python prints", honest="brought_in"),

@@ -20,6 +20,10 @@ H100 = "NVIDIA H100 80GB HBM3"
         ('{"meta": {"device": "cuda:1"}, "rows": [{"ms": 1.5}]}', True, "device is 'cuda:1'"),
         ('{"results": [{"ms": 1.5, "device": "cuda"}, {"ms": 2.5, "device": "cuda"}]}', True, "'cuda'"),
         ("n,latency,device\n1,1.5,cuda\n2,2.5,cuda\n", True, "'cuda'"),
+        ("n;ms;Device\n1;1.5;CUDA\n2;2.5;CUDA\n", True, "Device is 'CUDA'"),
+        ("device\tms\ncuda\t1.5\n", True, "'cuda'"),
+        ("| device | ms |\n|---|---|\n| cuda | 1.5 |\n| cuda:0 | 2.5 |\n", True, "'cuda'"),
+        ("the times:\nms,device\n1.5,cuda\n", True, "'cuda'"),
     ],
 )
 def test_what_says_that_it_was_measured_on_a_gpu(content: str, has_gpu: bool, said: str) -> None:
@@ -40,6 +44,7 @@ def test_what_says_that_it_was_measured_on_a_gpu(content: str, has_gpu: bool, sa
         ('{"ms": 1.5', True),
         ('{"results": [{"ms": 1.5, "device": "cuda"}, {"ms": 2.5, "device": "cpu"}]}', True),
         ("ms: 1.5\ndevice: cuda\n", True),
+        ("| device | ms |\n|---|---|\n| cuda | 1.5 |\n| cpu | 2.5 |\n", True),
         ("", True),
     ],
 )

@@ -24,9 +24,10 @@ def text(file: str) -> bytes:
 
 
 def is_pipe(file: str) -> bool:
-    """Whether what it holds can be read once."""
+    """Whether what it holds can be read once; or is a here-document's, whose file has no name any more."""
     try:
-        return S_ISFIFO(os.stat(file).st_mode)
+        status = os.stat(file)
+        return S_ISFIFO(status.st_mode) or status.st_nlink == 0
     except OSError:
         return False
 

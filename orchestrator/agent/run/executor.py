@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shutil
 from pathlib import Path
 from typing import Any, ContextManager, Dict, Mapping, Optional
 
@@ -14,6 +13,7 @@ from orchestrator.agent.host import gpu, telemetry
 from orchestrator.agent.host.cuda_watch import CudaWatch
 from orchestrator.agent.host.gpu_use import EXCLUSIVE, use_by_others
 from orchestrator.agent.host.inherited import inherited
+from orchestrator.agent.host.removal import remove
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.run import prepare, temporary
 from orchestrator.agent.run.command import seen_by
@@ -219,7 +219,7 @@ class Executor:
             return
         before = rules.judge_stage(dataclasses.replace(self._run, sabotage=False), stage, record, self._statuses)
         if before.status == "passed":
-            shutil.rmtree(tmp, ignore_errors=True)
+            remove(str(tmp))
             sabotage.run(stage, tmp, record)
             record["files"] += describe_files(self._places.run_dir, kept_output(self._places, stage["name"], record))[0]
 

@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Mapping, Sequence
 
 from orchestrator.agent.env.interpreter import Interpreter
 from orchestrator.agent.evidence.secret_files import take_away
+from orchestrator.agent.host.removal import remove
 from orchestrator.agent.layout import CANCEL_FILE, Layout
 from orchestrator.shared import journal, stage_record
 from orchestrator.shared.events import Cancelled, Event
@@ -73,8 +74,7 @@ class Past:
                 _move(self.places.run_dir, f"artifacts/{name}", aside)
         take_away(aside, [name for name, _ in walk(aside)], redactor)
         for folder in (self.places.tree, *(self.places.tmp(number) for number in range(len(stages)))):
-            if folder.exists():
-                shutil.rmtree(folder)
+            remove(str(folder))
         (self.places.run_dir / _NEXT_TREE).rename(self.places.tree)
 
     def _latest(self, event: str) -> Event:

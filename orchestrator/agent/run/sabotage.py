@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 from orchestrator.agent.evidence.provenance import Origins
+from orchestrator.agent.host.removal import remove
 from orchestrator.agent.layout import Layout, Scratch
 from orchestrator.agent.run.bytecode import VARIABLE
 from orchestrator.agent.run.command import EVENTS, Commands, seen_by
@@ -236,7 +237,7 @@ class Sabotage:
             ending = self._run(stage, wrong, scratch, tmp)
             return ending, _lines(scratch.stage(stage["name"]), execution.FILE)
         finally:
-            shutil.rmtree(tmp, ignore_errors=True)
+            remove(str(tmp))
             self._discard_tree()
 
     def _prepare(self, wrong: _Wrong, scratch: Scratch, tmp: Path) -> None:

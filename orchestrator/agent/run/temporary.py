@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 import time
 from pathlib import Path
 from typing import Iterator
 
+from orchestrator.agent.host.removal import remove
 from orchestrator.agent.layout import PREFIX, Layout
 
 _ABANDONED_S = 86400.0
@@ -33,7 +33,7 @@ def place(places: Layout, number: int) -> Iterator[Path]:
     try:
         yield named
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(str(folder))  # also what the stage has put in its place
         forget(link)
 
 

@@ -62,6 +62,11 @@ def by_name(text: str) -> Dict[str, List[str]]:
     return found
 
 
+def told(text: str) -> List[Tuple[str, str]]:
+    """What it tells, words too, by the last part of each name."""
+    return [(name.rpartition(_WITHIN)[2], written) for name, written in _told(text)]
+
+
 def clocked(text: str, asked: Collection[str] = (), given: Collection[str] = ()) -> List[str]:
     """The names, or units, of what only a clock tells; not of whole numbers, which are limits and sizes, nor of what
     the stage was `given`. Nothing where what is `asked` for, by keys or columns, are figures of something else.

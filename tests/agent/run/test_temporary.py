@@ -38,6 +38,13 @@ def test_a_deep_workdir_has_a_short_name(deep: Layout) -> None:
     assert not os.path.lexists(deep.short) and not deep.tmp(12).exists()
 
 
+@pytest.mark.parametrize("put", ["touch", "symlink_to"])
+def test_what_a_stage_puts_in_its_place_is_gone_too(deep: Layout, put: str) -> None:
+    with temporary.place(deep, 0) as tmp:
+        getattr(tmp, put)(*([deep.run_dir] if put == "symlink_to" else []))
+    assert not os.path.lexists(deep.tmp(0)) and deep.run_dir.is_dir()
+
+
 def test_a_workdir_that_is_not_deep_has_its_own() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         places = Layout(Path(folder, "runs", "20261121-101500-4106f1b-5f9c4a6e"))

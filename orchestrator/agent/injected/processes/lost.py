@@ -61,6 +61,7 @@ class Lost:
     def start(self) -> None:
         """A process that a test has started, and that ends by an AssertionError, says so."""
         watch(sys, "excepthook", before=lambda frame, kind, error, traceback: self._died(error))
+        watch(sys, "unraisablehook", before=self._ends_bare_thread)
         self.children.start()
         self.inner.start()
 
@@ -72,6 +73,12 @@ class Lost:
         if test is not None and isinstance(error, AssertionError):
             pids = [getpid(), *(pid for pid, _ in above())]
             self._checks.notes.add(died=_sentence("in a child process", error), test=test, pids=pids)
+
+    def _ends_bare_thread(self, frame: FrameType | None, unraisable: Any) -> None:
+        """One that `_thread` has started."""
+        if "thread" in str(unraisable.err_msg or "") and isinstance(unraisable.exc_value, AssertionError):
+            self._lose("in a thread", unraisable.exc_value)
+            self.inner.thread_fails(unraisable.exc_value)
 
     def _ends_thread(self, frame: FrameType, args: Any) -> None:
         """pytest has an `excepthook` of its own while a test runs, whose warning is seen below: this is for others."""

@@ -13,7 +13,7 @@ from ..source.syntax import called, name_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Sequence
+    from typing import Sequence
 
 _MAY_STAND = re.compile(
     rb"^[ \t]*(?:[\w.]*(?:allclose|equals?|isclose|array_equiv|gradcheck|Error|Exception|exec)\(|assert ?\()", re.M
@@ -51,8 +51,9 @@ class Statements(ast.NodeTransformer):
         """Of a mark, in the place of what it looks at."""
         self._has_marked = True
         made = ast.Call(ast.Attribute(ast.Name(self._marks, ast.Load()), mark, ast.Load()), list(arguments), [])
-        for node in (made, made.func, made.func.value, *arguments[1:]):  # type: ignore[attr-defined]
-            ast.copy_location(node, at)
+        for node in (made, made.func, made.func.value, *arguments):  # type: ignore[attr-defined]
+            if not hasattr(node, "lineno"):
+                ast.copy_location(node, at)
         return made
 
     def _told(self, mark: str, at: ast.expr, *words: str) -> ast.Call:
@@ -68,7 +69,9 @@ class Statements(ast.NodeTransformer):
         self.generic_visit(node)
         mark = _of_text(node) if node.args else ""
         if mark:
-            node.args[0] = self._told(mark, node.args[0])
+            place = ast.Constant(self._path), ast.Constant(node.lineno)
+            given = ast.Starred(self._call(mark, node.args[0], node.func, *place, *node.args), ast.Load())
+            node.args = [ast.copy_location(given, node.args[0])]
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.Expr:
@@ -101,12 +104,13 @@ class Statements(ast.NodeTransformer):
 
 
 def _of_text(call: ast.Call) -> str:
-    """The mark for what executes a text, or compiles one that is to be executed: Python's own functions. With flags it
-    may be that no more than its syntax is asked for.
+    """The mark for what executes a text, or compiles one that is to be executed, if it is Python's own function. With
+    flags it may be that no more than its syntax is asked for.
     """
-    name = getattr(call.func, "id", "")
-    mode: Any = [*call.args[2:], *(k.value for k in call.keywords if k.arg in ("mode", "flags"))]
-    is_compiled = name == "compile" and [getattr(m, "value", "") for m in mode] == ["exec"]
+    of_module = isinstance(call.func, ast.Attribute) and name_of(call.func.value) == "builtins"
+    name = name_of(call.func) if of_module or isinstance(call.func, ast.Name) else ""
+    asked = {keyword.arg: getattr(keyword.value, "value", "") for keyword in call.keywords}
+    is_compiled = name == "compile" and asked.get("mode", "exec") == "exec" and "flags" not in asked
     return "executes" if name == "exec" else "compiles" if is_compiled else ""
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..stage import Notes
 
 _MARKS = "@nsa_pod_program"
+_ONLY_SYNTAX = 0x400  # the flag of `compile`, as `ast` has it
 _OF_FUTURE = 0x1FE0000  # flags of code, as `__future__` has them
 _SUSPICIOUS = (
     b"standalone_mode", b"exec(", b"'exec'", b'"exec"', b"allclose(", b"gradcheck(", b"equal(", b"assert (", b"assert(",
@@ -66,9 +67,12 @@ class Programs:
         program = (getattr(sys, "argv", None) or [""])[0]
         if test_around() is not None:
             return
-        compile_by(lambda loader, name: tell(self._part, loader.path))
+        compile_by(lambda loader, name: tell(self._part, os.path.abspath(loader.path), loader.path))
         if program == "-m" and "-m" in words:
-            self._watch_module(words[words.index("-m") + 1])
+            module = words[words.index("-m") + 1]
+            self._watch_module(program, module, f"{module}.__main__")
+        elif os.path.isdir(program):
+            self._watch_module(program, "__main__")
         elif program in ("-c", "-", "") or is_pipe(program):
             run_by(self._marked)
         elif os.path.isfile(program):  # whatever its name: of an archive nothing can be read
@@ -78,9 +82,11 @@ class Programs:
             if code is not None:
                 sys.path_importer_cache[self._path] = _Importer(self._path, code)
 
-    def _watch_module(self, module: str) -> None:
+    def _watch_module(self, program: str, *modules: str) -> None:
+        """The first of these that is imported while Python still has the name of the program for what it was given."""
+
         def marked(loader: Any, name: str) -> Any:
-            is_program = sys.argv[:1] == ["-m"] and name in (module, f"{module}.__main__")
+            is_program = sys.argv[:1] == [program] and name in modules
             return tell(self._marked, loader.path) if is_program else None
 
         compile_by(marked)
@@ -113,20 +119,21 @@ class Programs:
         """What `run_path` compiles."""
 
         def compiled(source: Any, path: str, mode: str) -> Any:
-            return tell(self._part, os.path.realpath(path)) or compile(source, path, mode, dont_inherit=True)
+            return tell(self._part, os.path.realpath(path), path) or compile(source, path, mode, dont_inherit=True)
 
         runpy.compile = compiled
 
-    def _part(self, path: str) -> CodeType | None:
-        """The same of a file of the tree that the program imports, or runs in itself."""
+    def _part(self, path: str, name: str) -> CodeType | None:
+        """The same of a file of the tree that the program imports, or runs in itself, where it has this `name`."""
         if not (self._is_read and path.startswith(self._tree)) or "_pytest.config" in sys.modules:
             return None
         inside = path[len(self._tree) :]
         is_other = self._helps(path) or any(site in inside for site in INSTALLED)
-        module = None if is_other else self._with_statements(path, read(path))
-        return None if module is None else compile(module, path, "exec", dont_inherit=True)
+        source = b"" if is_other else read(path)
+        module = self._with_statements(path, source, source)
+        return None if module is None else _code_of(module, name)
 
-    def _with_statements(self, path: str, source: bytes) -> ast.Module | None:
+    def _with_statements(self, path: str, source: bytes, text: str | bytes) -> ast.Module | None:
         """A text with marks beside what is dropped there by statements of their own, if any."""
         from .by_statement import Statements, may_hold
 
@@ -134,7 +141,7 @@ class Programs:
             return None
         from ..source.syntax import parsed, walked
 
-        module = parsed(path, source)
+        module = parsed(path, text)
         if module is None or not Statements(module, path, _MARKS, list(walked(module))).mark():
             return None
         setattr(builtins, _MARKS, self)
@@ -193,24 +200,39 @@ class Programs:
         """Whether all elements of a comparison were true, as a statement of its own."""
         return self.may_compare(value, "all()", file, line)
 
-    def compiles(self, text: Any, file: str, line: int) -> Any:
-        """What is compiled: with marks, if it is a text."""
+    def compiles(self, function: Any, file: str, line: int, *given: Any) -> tuple[Any, ...]:
+        """What is given to `function`, if it is Python's own: a text with marks."""
+        is_own = function is compile and len(given) > 1 and given[2:3] in ((), ("exec",))
+        is_own = is_own and not any(flags & _ONLY_SYNTAX for flags in given[3:4])
+        module = self._of_text(given[0], given[1], file, line) if is_own else None
+        return given if module is None else (module, *given[1:])
+
+    def executes(self, function: Any, file: str, line: int, *given: Any) -> tuple[Any, ...]:
+        """The same of what is executed, as in the future of whoever does."""
+        if function is not exec or not given or not self._is_reached(*given[1:2]):
+            return given
+        module = self._of_text(given[0], COMMAND, file, line)
+        code = None if module is None else _code_of(module, COMMAND, sys._getframe(1).f_code.co_flags & _OF_FUTURE)
+        return given if code is None else (code, *given[1:])
+
+    def _is_reached(self, names: Any = None) -> bool:
+        """Whether code finds the marks where it has these names; builtins of its own are given them."""
+        own = names.get("__builtins__", builtins) if isinstance(names, dict) else builtins
+        own = getattr(own, "__dict__", own)
+        if isinstance(own, dict):
+            own.setdefault(_MARKS, self)
+        return isinstance(own, dict)
+
+    def _of_text(self, text: Any, called: Any, file: str, line: int) -> ast.Module | None:
         if not isinstance(text, (str, bytes)):
-            return text
-        source = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+            return None
         name = f"<text of {os.path.basename(file)} line {line}>"
-        module = tell(self._with_statements, name, source)
-        if module is None:
-            return text
+        source = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        module: ast.Module | None = tell(self._with_statements, name, source, text)
+        if module is None or _warned(text, called):
+            return None
         unfiled[name] = source
         return module
-
-    def executes(self, text: Any, file: str, line: int) -> Any:
-        """The same of what is executed, as in the future of whoever does."""
-        found = self.compiles(text, file, line)
-        if found is text:
-            return text
-        return compile(found, COMMAND, "exec", sys._getframe(1).f_code.co_flags & _OF_FUTURE, dont_inherit=True)
 
     def exceeds(self, value: Any, bad: bool, file: str, line: int) -> Any:
         """A difference that is held to a limit, of which no more than words are made."""
@@ -275,6 +297,25 @@ class Programs:
         if doubt not in self._doubts:  # as in a loop
             self._doubts.add(doubt)
             self._notes.add(doubt=doubt)
+
+
+def _code_of(module: ast.Module, name: str, flags: int = 0) -> CodeType | None:
+    """Of a text with marks; None where Python itself is to say what is wrong with it."""
+    try:
+        code: CodeType = compile(module, name, "exec", flags, dont_inherit=True)
+        return code
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _warned(text: str | bytes, name: str) -> bool:
+    """Whether Python's warnings of a text, which it has now said, are errors."""
+    import ast
+
+    try:
+        return ast.parse(text, name) is None
+    except SyntaxError:
+        return True
 
 
 def _called(path: str) -> str:

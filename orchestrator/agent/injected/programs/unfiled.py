@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _NAMES = {"cpython.run_command": COMMAND, "cpython.run_stdin": STDIN, "cpython.run_file": ""}
 _MISSING = object()
+_PIPE_HOLDS = 4096  # at least, in any system
 _INTERRUPTED = 130  # as a shell has it; Python itself ends by the signal
 
 
@@ -83,14 +84,22 @@ def _read(name: str) -> bytes:
 
 
 def _put_back(name: str, source: bytes) -> None:
-    """Into a file in its place, from which Python reads it anew."""
+    """In its place, from which Python reads it anew: into a pipe, which can be read once, as far as one holds it."""
     from tempfile import TemporaryFile
 
     number = name.rpartition("/dev/fd/")[2]
+    place = int(number) if number.isdigit() else 0
+    if len(source) <= _PIPE_HOLDS:
+        out, into = os.pipe()
+        os.write(into, source)
+        os.close(into)
+        os.dup2(out, place)
+        os.close(out)
+        return
     with TemporaryFile() as f:
         f.write(source)
         f.seek(0)
-        os.dup2(f.fileno(), int(number) if number.isdigit() else 0)
+        os.dup2(f.fileno(), place)
 
 
 def _ends_by(error: BaseException) -> None:

@@ -95,6 +95,15 @@ class _Time:
     def __round__(self, digits: Any = None) -> Any:
         return self.times.as_time(round(plain(self), digits), self.slower, _getframe(1))
 
+    def __floor__(self) -> Any:
+        return self.times.as_time(int(plain(self) // 1), self.slower, _getframe(1))
+
+    def __ceil__(self) -> Any:
+        return self.times.as_time(-int(-plain(self) // 1), self.slower, _getframe(1))
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
     def __reduce__(self) -> Any:
         return self.number, (plain(self),)
 

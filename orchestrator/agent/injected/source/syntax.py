@@ -41,7 +41,7 @@ _FIELDS = ByKind(lambda kind: [name for name in kind._fields if name not in _NO_
 """Those by which a node may hold others."""
 
 
-def parsed(file: str, source: bytes | None = None) -> ast.Module | None:
+def parsed(file: str, source: str | bytes | None = None) -> ast.Module | None:
     """A file's text, or another one as its own; None where it cannot be read, or does not compile. Of what it warns of,
     Python warns where that runs.
     """

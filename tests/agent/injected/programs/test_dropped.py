@@ -331,6 +331,10 @@ TOLD_ASIDE = [["an assertion of a tuple", 14], ["allclose()", 4]]
         "exec(open('aside.py', 'rb').read())\nassert not kept\n",
         "exec(compile(open('aside.py').read(), 'aside.py', mode='exec'))\n"
         "assert check.__code__.co_filename == 'aside.py'\n",
+        "exec(compile(open('aside.py').read(), 'aside.py', 'exec', 0, True))\n",
+        "import builtins\nbuiltins.exec(*[open('aside.py').read(), {}])\n",
+        "exec(open('aside.py').read(), {'__builtins__': dict(vars(__builtins__))})\n",
+        "from importlib.machinery import SourceFileLoader as L\nexec(L('aside', 'aside.py').get_code('aside'))\n",
         "def f():\n    there = 3\n    exec('assert there == 3')\nf()\nexec(open('aside.py').read())\n",
         "from __future__ import annotations\n"
         "exec(open('aside.py').read() + 'def f(a: b): pass\\nassert f.__annotations__ == dict(a=\"b\")')\n",
@@ -353,6 +357,15 @@ def test_what_is_dropped_in_what_a_program_brings_in(tmp_path: Path, source: str
         "compile('a', 'b', 'exec', 0, 1, 2)\n",
         "import ast\nraise SystemExit(ast.dump(compile('assert (a, b)', 'b', 'exec', ast.PyCF_ONLY_AST)))\n",
         "exec(3)\n",
+        "exec('math.isclose(1, 1)\\nreturn 3')\n",
+        "exec(*['math.isclose(1, 1)', {'math': math}])\n",
+        "exec('math.isclose(1, 1)', {'__builtins__': {}, 'math': math})\n",
+        "exec('math.isclose(1, 1)', {'__builtins__': None, 'math': math})\n",
+        "exec(compile('math.isclose(1, 1)', '', 'exec'), {'__builtins__': {}, 'math': math})\n",
+        "exec('# coding: latin-1\\nmath.isclose(1, 1)\\nraise SystemExit(ascii(\"\xe4\"))')\n",
+        "def exec(text): raise SystemExit(text)\nexec('math.isclose(1, 1)')\n",
+        "def compile(*given): raise SystemExit(str(given))\ncompile('math.isclose(1, 1)', 'a.c', 'exec')\n",
+        "exec('math.isclose(1, 1)\\nx = 1 is 1')\nexec(compile('math.isclose(1, 1)\\nx = 1 is 1', 'a', 'exec'))\n",
     ],
 )
 def test_what_is_executed_fails_as_without(tmp_path: Path, source: str) -> None:
@@ -365,6 +378,15 @@ def test_what_is_executed_fails_as_without(tmp_path: Path, source: str) -> None:
     env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     env.pop(TEST_VARIABLE, None)
     assert ended(SITE.format(notes=str(tmp_path / "notes"), tree=os.path.realpath(tmp_path) + os.sep)) == ended("")
+
+
+def test_a_folder_is_a_program(tmp_path: Path) -> None:
+    (tmp_path / "tree" / "folder").mkdir(parents=True)
+    for second, told in ((2, [["equal()", 2]]), (1, [])):
+        program = tmp_path / "tree" / "folder" / "__main__.py"
+        program.write_text(f"from operator import eq as equal\nequal(1, {second})\n")
+        assert seen(tmp_path, "", "folder")[1] == told
+        (tmp_path / "notes").unlink(missing_ok=True)
 
 
 def test_a_program_without_a_suffix(tmp_path: Path) -> None:
