@@ -241,9 +241,10 @@ def _routed(
         cache.plans[key] = plan
     assert plan.decision is not None
     decision = plan.decision
-    safe = facts[0] == "cached" or plan.repeats or cache.capturing
+    safe = facts[0] == "cached" or plan.ran or cache.capturing
     with nullcontext() if safe else cache.whole_or_nothing():  # a kernel may not compile, after others have appended
         o, cache.branch_reads, chosen = plan.within(lambda: routing.carry_out(decision, plan.request, call, judge))
+    plan.ran = True
     return o, chosen
 
 

@@ -67,6 +67,7 @@ class Plan:
         recorded: of each direction and kind of incoming gradient what repeats it, or how far that is known.
         owned: whoever owns it lets go of it in time, also where a graph was captured with it.
         used: when it was looked up last, counted in calls.
+        ran: whether a step of decode was carried out by it, whose kernels then are compiled.
     """
 
     key: Key
@@ -79,6 +80,7 @@ class Plan:
     nbytes: int = 0
     recorded: dict[Key, Any] = field(default_factory=dict)
     used: int = 0
+    ran: bool = False
     _streams: set[int] = field(default_factory=set)
     _made: torch.cuda.Event | None = None
     _holding: RLock = field(default_factory=RLock)
@@ -90,11 +92,6 @@ class Plan:
     @property
     def device(self) -> torch.device:
         return self.request.device
-
-    @property
-    def repeats(self) -> bool:
-        """Whether something was recorded, which is not compiled any more."""
-        return any(map(callable, self.recorded.values()))
 
     def within(self, call: Callable[[], Result]) -> Result:
         """Call what belongs to this plan, on its device, whichever is current."""
