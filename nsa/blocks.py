@@ -100,8 +100,8 @@ def token_positions(
         index = torch.arange(tokens, device=cu_seqlens.device)
         borders = cu_seqlens.to(torch.int64)
         segment = torch.searchsorted(borders[1:].contiguous(), index, right=True)
-        before = borders.diff() if cu_seqlens_k is None else cu_seqlens_k.to(borders).diff()
-        return (index - borders[1:][segment] + before[segment])[None]
+        lengths = (borders if cu_seqlens_k is None else cu_seqlens_k.to(borders)).diff()
+        return (index - borders[1:][segment] + lengths[segment])[None]
     if q_start is not None:
         return q_start.to(torch.int64)[:, None] + torch.arange(tokens, device=q_start.device)
     return torch.arange(tokens, device="cpu").expand(batch, tokens)

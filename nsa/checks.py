@@ -200,6 +200,11 @@ def where(operation: str, q: Tensor, keys: int | None, x: Arguments) -> None:
             raise ValueError(f"{operation}: give cu_seqlens or q_start, not both")
         if q.shape[0] != 1:
             raise ValueError(f"{operation}: packed sequences need B=1, got B={q.shape[0]}")
+        if cu_seqlens.numel() == 1 and (q.shape[1] or keys):
+            held = f"{q.shape[1]} tokens" + ("" if keys is None else f" and {keys} keys")
+            raise ValueError(
+                f"{operation}: cu_seqlens must have borders [N+1] of a sequence at least, got one for {held}"
+            )
     if q_start is not None:
         holding(operation, "q_start", q_start, q)
         if q_start.shape != (q.shape[0],) or q_start.dtype not in INTEGERS:

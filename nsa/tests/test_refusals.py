@@ -50,6 +50,15 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: window(k=K.double()), "k .* must have the dtype and device of q"),
     (lambda: window(Q.int(), K.int(), V.int()), "q must be fp16, bf16, fp32 or fp64"),
     (lambda: window(Q[:, :10]), r"q \[B,T,Hq,Dk\] has 10 tokens and k .* has 20; without q_start or cu_seqlens_k they"),
+    (
+        lambda: window(cu_seqlens=borders(0)),
+        r"cu_seqlens must have borders \[N\+1\] of a sequence at least, got one for 20 tokens and 20 keys",
+    ),
+    (
+        lambda: window(Q[:, :0], cu_seqlens=borders(0), cu_seqlens_k=borders(0)),
+        "got one for 0 tokens and 20 keys",
+    ),
+    (lambda: ops.compress(K, CONFIG, cu_seqlens=borders(0)), "of a sequence at least, got one for 20 tokens"),
     (lambda: window(cu_seqlens_k=borders(0, 20)), "cu_seqlens_k needs cu_seqlens, the borders of the queries"),
     (
         lambda: window(cu_seqlens=borders(0, 20), cu_seqlens_k=borders(0, 7, 20)),
