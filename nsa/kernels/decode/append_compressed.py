@@ -38,6 +38,24 @@ def store_row(p_x, b_x, i_row, i_h, H, WIDTH: tl.constexpr, D: tl.constexpr):
 
 
 @triton.jit
+def store_new(
+    p_sk, p_sv, p_wk, p_wv, p_rk, p_rv, p_table, b_nkc, b_nks, b_nkw, b_nvc, b_nvs, b_nvw,
+    i_b, i_h, i_t, H, ROWS_SEL, s_table, WK: tl.constexpr, WV: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+    L: tl.constexpr, W: tl.constexpr, PAGE: tl.constexpr,
+):  # fmt: skip
+    """A new token's rows at position i_t: among the selected branch's, and in the rings of window and compression."""
+    i_sel = rows_in(pages_of(p_table, i_b, i_t, True, s_table, PAGE), i_b, i_t, ROWS_SEL, PAGE)
+    i_win = i_b.to(tl.int64) * W + i_t % W
+    i_ring = i_b.to(tl.int64) * L + i_t % L
+    store_row(p_sk, b_nks, i_sel, i_h, H, WK, DK)
+    store_row(p_sv, b_nvs, i_sel, i_h, H, WV, DV)
+    store_row(p_wk, b_nkw, i_win, i_h, H, WK, DK)
+    store_row(p_wv, b_nvw, i_win, i_h, H, WV, DV)
+    store_row(p_rk, b_nkc, i_ring, i_h, H, WK, DK)
+    store_row(p_rv, b_nvc, i_ring, i_h, H, WV, DV)
+
+
+@triton.jit
 def _mean(p_ring, p_new, o_new, i_b, i_h, i_t, o_col, H, L: tl.constexpr, D: tl.constexpr):
     """Mean over L - 1 rows of the ring and the new token at the columns o_col, in the cache's dtype."""
     m_col = o_col < D
@@ -111,15 +129,10 @@ def append_compressed_kernel(
 
     if APPEND:
         if (i_s == S - 1) & (i_p % PARTS == 0) & m_new:
-            i_sel = rows_in(pages_of(p_table, i_b, i_t, True, s_table, PAGE), i_b, i_t, ROWS_SEL, PAGE)
-            i_win = i_b.to(tl.int64) * W + i_t % W
-            i_ring = i_b.to(tl.int64) * L + i_t % L
-            store_row(p_sk, b_nks, i_sel, i_h, H, WK, DK)
-            store_row(p_sv, b_nvs, i_sel, i_h, H, WV, DV)
-            store_row(p_wk, b_nkw, i_win, i_h, H, WK, DK)
-            store_row(p_wv, b_nvw, i_win, i_h, H, WV, DV)
-            store_row(p_rk, b_nkc, i_ring, i_h, H, WK, DK)
-            store_row(p_rv, b_nvc, i_ring, i_h, H, WV, DV)
+            store_new(
+                p_sk, p_sv, p_wk, p_wv, p_rk, p_rv, p_table, b_nkc, b_nks, b_nkw, b_nvc, b_nvs, b_nvw,
+                i_b, i_h, i_t, H, ROWS_SEL, s_table, WK, WV, DK, DV, L, W, PAGE,
+            )  # fmt: skip
         if EMIT:
             m_last = (i_lo < n) & (i_hi == n)  # this split ends with the token that is new
             if m_new & m_last & ((i_t + 1) % D == 0):  # D divides L

@@ -11,7 +11,7 @@ import triton.language as tl
 
 from nsa.kernels.common.launch import launched
 from nsa.kernels.common.softmax import begin
-from nsa.kernels.decode.append_compressed import emitted, load_new, store_row
+from nsa.kernels.decode.append_compressed import emitted, load_new, store_new, store_row
 from nsa.kernels.decode.rows import attend, load_queries, new_position, pages_of, rows_in, store_partial
 
 
@@ -85,15 +85,10 @@ def append_kernel(
             store_row(p_cv, b_v, i_row, i_h, H, WV, DV)
         tl.debug_barrier()  # the ring has been read
         if i_t >= 0:
-            i_sel = rows_in(pages_of(p_table, i_b, i_t, True, s_table, PAGE), i_b, i_t, ROWS_SEL, PAGE)
-            i_win = i_b.to(tl.int64) * W + i_t % W
-            i_ring = i_b.to(tl.int64) * L + i_t % L
-            store_row(p_sk, b_nks, i_sel, i_h, H, WK, DK)
-            store_row(p_sv, b_nvs, i_sel, i_h, H, WV, DV)
-            store_row(p_wk, b_nkw, i_win, i_h, H, WK, DK)
-            store_row(p_wv, b_nvw, i_win, i_h, H, WV, DV)
-            store_row(p_rk, b_nkc, i_ring, i_h, H, WK, DK)
-            store_row(p_rv, b_nvc, i_ring, i_h, H, WV, DV)
+            store_new(
+                p_sk, p_sv, p_wk, p_wv, p_rk, p_rv, p_table, b_nkc, b_nks, b_nkw, b_nvc, b_nvs, b_nvw,
+                i_b, i_h, i_t, H, ROWS_SEL, s_table, WK, WV, DK, DV, L, W, PAGE,
+            )  # fmt: skip
         tl.debug_barrier()  # and written
         if i_h == 0:
             tl.store(p_now + i_b * TOKENS + i, i_t)
