@@ -91,10 +91,15 @@ def passes(part: Part, x: Tensors) -> Iterator[tuple[str, Callable[[], object], 
         yield "bwd", by_name(part.call, x, part.leaves, alone=True), part.backward
 
 
-def measure(case: Case, part: Part, x: Tensors, device: torch.device, args: argparse.Namespace) -> Iterator[Row]:
-    """A row for each wanted pass; a peer that refuses the shape gives one row that says why."""
+def measure(
+    case: Case, part: Part, ours: Part, x: Tensors, device: torch.device, args: argparse.Namespace
+) -> Iterator[Row]:
+    """A row for each wanted pass, a peer's with how far its answer is from ours; one that refuses the shape gives one
+    row that says why."""
     base: Row = {"case": case.name, "shape": case.shape, "tokens": case.tokens, "regime": case.regime}
     try:
+        if part is not ours and part.part != "whole":  # the whole of others is another question
+            base["differs"] = _difference(part, ours, x)
         for name, call, work in passes(part, x):
             if name in args.passes:
                 figures = _figures(part, name, timed(call, device, args.repeats, AT_LEAST_MS), work, device)
@@ -104,6 +109,13 @@ def measure(case: Case, part: Part, x: Tensors, device: torch.device, args: argp
         if part.by == args.backend:
             raise
         yield {**base, "part": part.part, "by": part.by, "pass": "-", "failed": table_rows.sentence(error)}
+
+
+@torch.no_grad()
+def _difference(part: Part, ours: Part, x: Tensors) -> float:
+    """Of the outputs, relative to the size of ours: |theirs - ours| / |ours|, 2-norms."""
+    expected = ours.call(x).float()
+    return float((part.call(x).float() - expected).norm() / expected.norm())
 
 
 def _queued(call: Callable[[], object], ms: float, repeats: int, device: torch.device) -> float | None:
@@ -168,7 +180,7 @@ def run_case(case: Case, args: argparse.Namespace, where: Where) -> tuple[list[R
     ours = our_parts(case, x, args.backend, args.deterministic)
     every = [*ours.values(), *([] if args.no_peers else peers.parts(case, x, ours))]
     chosen = [part for part in every if part.part in args.parts]
-    return [row for part in chosen for row in measure(case, part, x, where.device, args)], facts
+    return [row for part in chosen for row in measure(case, part, ours[part.part], x, where.device, args)], facts
 
 
 def _verdict(facts: Row) -> str:
@@ -197,8 +209,7 @@ def main(argv: list[str]) -> int:
         for regime in args.regimes
     ]
     context = {**table_rows.context(where.device, where.dtype), "deterministic": args.deterministic}
-    reason = None if args.no_peers else peers.absent()
-    absent = {"fla": reason} if reason else {}
+    absent = {} if args.no_peers else peers.absent()
     began, rows, facts = time.monotonic(), [], []
     for case in cases:
         if time.monotonic() - began > args.seconds:

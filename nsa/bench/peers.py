@@ -1,5 +1,5 @@
-"""Others beside ours: PyTorch's attention, fla's Native Sparse Attention where it is installed, and whole layers from a
-checkout or a folder of packages that is named: --peer fla=/path/to/it.
+"""Others beside ours: PyTorch's attention, fla's Native Sparse Attention and cuDNN's front end where they are
+installed, and whole layers from a checkout or a folder of packages that is named: --peer fla=/path/to/it.
 
 Their interfaces: flash-linear-attention 0.6, `fla.layers.nsa.NativeSparseAttention` and `fla.ops.nsa.parallel_nsa(q, k,
 v, g_cmp, g_slc, g_swa, block_indices, block_counts, block_size, window_size)`, q [B,T,Hq,Dk], group sizes that are
@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from nsa import ops
+from nsa.bench import peers_cudnn
 from nsa.bench.cases import Case, Where
 from nsa.bench.kernels_parts import SDPA, Part, Tensors, called, dense_attention
 from nsa.bench.roofline import attention_work, pairs
@@ -44,13 +45,15 @@ BASE = 1e4
 # --- operations ---
 
 
-def absent() -> str | None:
-    """Why there are no rows of fla, or None."""
-    return None if find_spec("fla") else "flash-linear-attention is not installed"
+def absent() -> dict[str, str]:
+    """By name of the peer, why there are no rows of it."""
+    return {
+        name: f"{package} is not installed" for name, (module, package, _) in PEERS.items() if not find_spec(module)
+    }
 
 
 def parts(case: Case, x: Tensors, ours: dict[str, Part]) -> list[Part]:
-    """What is timed beside ours: attention to all keys, FlashAttention's window, and fla where it is installed."""
+    """What is timed beside ours: attention to all keys, FlashAttention's window, and the peers that are installed."""
     count, read = pairs(case.tokens, case.config)["dense"], float(x["q"].nbytes + x["k"].nbytes + x["v"].nbytes)
     work = attention_work(count, case, read, float(x["o_cmp"].nbytes))
     found = [Part("whole", by, partial(dense_attention, by), ("q", "k", "v"), *work) for by in SDPA]
@@ -59,7 +62,8 @@ def parts(case: Case, x: Tensors, ours: dict[str, Part]) -> list[Part]:
         found.append(Part("whole", flash.name, partial(_all_keys, flash.dense), ("q", "k", "v"), *work))
     if case.dk == case.dv:
         found.append(replace(ours["window"], by="fa2", call=flash_window(case.config)))
-    return found if absent() else found + fla_parts(case, x, ours)
+    installed = [name for name in PEERS if name not in absent()]
+    return found + [part for name in installed for part in PEERS[name][2](name, case, x, ours)]
 
 
 def flash_window(config: NSAConfig) -> Callable[[Tensors], Tensor]:
@@ -68,13 +72,13 @@ def flash_window(config: NSAConfig) -> Callable[[Tensors], Tensor]:
     return partial(called, ops.sliding_window_attention, ("q", "k", "v"), how)
 
 
-def fla_parts(case: Case, x: Tensors, ours: dict[str, Part]) -> list[Part]:
+def fla_parts(by: str, case: Case, x: Tensors, ours: dict[str, Part]) -> list[Part]:
     """The whole operation and the selected branch by fla; the work that is named is ours, of which it does less."""
     found = find_spec("flash_attn")
     flash = found is not None and found.origin is not None  # not flash-attn-4 alone, which fla does not know
     whole = replace(ours["whole"], call=partial(_whole, case.config, flash), note=WHOLE + ("" if flash else NO_FLASH))
     call = partial(_parallel_nsa, case.config, block_indices=x["indices"].long())
-    return [replace(part, by="fla") for part in (whole, replace(ours["selected"], call=call, note=SELECTED))]
+    return [replace(part, by=by) for part in (whole, replace(ours["selected"], call=call, note=SELECTED))]
 
 
 def _all_keys(dense: Dense, t: Tensors) -> Tensor:
@@ -94,6 +98,13 @@ def _parallel_nsa(config: NSAConfig, t: Tensors, *gates: Tensor, **how: Any) -> 
 
     how |= {"block_counts": config.n_sel, "block_size": config.l_sel}
     return parallel_nsa(t["q"], t["k"], t["v"], *gates, **how)
+
+
+PEERS: dict[str, tuple[str, str, Callable[[str, Case, Tensors, dict[str, Part]], list[Part]]]] = {
+    "fla": ("fla", "flash-linear-attention", fla_parts),
+    "cudnn-frontend": ("cudnn", "nvidia-cudnn-frontend", peers_cudnn.parts),
+}
+"""By name: the module, the package that has it, and what makes its parts under that name."""
 
 
 # --- layers ---

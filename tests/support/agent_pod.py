@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.agent import lock
 from orchestrator.agent.env import fingerprint
 from orchestrator.agent.git.pristine import Wanted, adopt
 from orchestrator.shared import journal, stage_record, tree
@@ -25,6 +26,7 @@ from orchestrator.shared import plan as plans
 from orchestrator.verdict import rules
 from orchestrator.verdict.case import Run as JudgedRun
 from tests.support.files import write_files
+from tests.support.waiting import wait_for
 
 COMMIT = "4106f1b2c3d4e5f60718293a4b5c6d7e8f901234"
 LIMITS = {"wall": 60.0, "silence": 60.0, "grace": 2.0, "log_bytes": 1 << 20}
@@ -154,7 +156,9 @@ class Run:
         raise AssertionError(f"no {event} in {limit} s: {self.trouble()}")
 
     def wait(self, limit: float = 200.0) -> Run:
+        """The run once it has ended and its agent has left the pod: from then on nothing there changes by itself."""
         self.wait_for("run_ended", limit)
+        wait_for(lambda: lock.holder(self.pod.workdir) is None)
         return self
 
     def trouble(self) -> str:

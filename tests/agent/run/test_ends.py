@@ -48,7 +48,7 @@ def test_a_stopped_reaper_does_not_keep_the_pod(pod: Pod) -> None:
     assert helpers
     processes.send(signal.SIGSTOP, helpers)
     run.wait()
-    wait_for(lambda: pod.ask("holder", str(pod.workdir))["holder"] is None)
+    assert pod.ask("holder", str(pod.workdir))["holder"] is None
 
 
 @pytest.mark.parametrize("reaper", ["works", "is stopped"])

@@ -70,14 +70,13 @@ def test_one_run_at_a_time(pod: Pod) -> None:
     assert answer["busy"]["holder"] == "user@laptop" and "user@laptop" in answer["error"]
     pod.ask("cancel", str(first.path))
     first.wait()
-    wait_for(lambda: pod.call("launch", str(second.path), check=False).returncode == 0)
+    pod.call("launch", str(second.path))
     pod.ask("cancel", str(second.path))
     second.wait()
 
 
 def test_a_run_is_launched_once(pod: Pod) -> None:
     run = pod.run({}, said("s", ["true"]))
-    wait_for(lambda: pod.ask("runs", str(pod.workdir))["holder"] is None)
     again = pod.call("launch", str(run.path), check=False)
     assert again.returncode == 1 and "was launched before" in json.loads(again.stdout)["error"]
 
@@ -90,7 +89,7 @@ def test_cancel(pod: Pod) -> None:
     judged = run.judge()
     assert run.ending == "cancelled" and run.events[-2]["event"] == "cancelled" and run.events[-2]["by"] == "me@desk"
     assert {name: j.status for name, j in judged.items()} == {"a": "passed", "sleeps": "cancelled"}
-    wait_for(lambda: not pod.ask("cancel", str(run.path))["signalled"])
+    assert not pod.ask("cancel", str(run.path))["signalled"]
 
 
 def test_a_killed_agent_leaves_neither_lock_nor_processes(pod: Pod) -> None:
@@ -335,7 +334,6 @@ def test_a_stage_that_kills_the_agents_helper(pod: Pod) -> None:
     kill = "for p in $(pgrep -P $PPID); do [ $p != $$ ] && kill -9 $p; done; echo done"
     run = pod.run({}, said("s", ["sh", "-c", kill]), said("next", ["echo", "1"]))
     assert [j.status for j in run.judge().values()] == ["passed", "passed"]
-    wait_for(lambda: pod.ask("runs", str(pod.workdir))["holder"] is None)
 
 
 def test_a_stage_that_removes_the_runs_directory(pod: Pod) -> None:
