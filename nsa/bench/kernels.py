@@ -15,6 +15,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from nsa.bench import rows as table_rows
 from nsa.bench.cases import REGIMES, SHAPES, Case, Where, case_of, inputs
 from nsa.bench.judge import REGRET, Operation, judge, sampled_rows
 from nsa.bench.kernels_parts import Part, Tensors, our_parts, prepare
-from nsa.bench.options import add_where, integers, parser, positive, some_of, where_of
+from nsa.bench.options import add_sizes, add_where, config_of, integers, parser, positive, some_of, where_of
 from nsa.bench.roofline import Work, floor_ms
 from nsa.bench.timing import by_name, cold, peak_bytes, queued
 
@@ -163,6 +164,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     to.add_argument("--repeats", type=positive, default=7, help="timed calls, at least; more of short ones")
     to.add_argument("--seconds", type=float, default=float("inf"), help="begin no case after so long")
     to.add_argument("--json", type=Path, default=None, help="write everything there")
+    add_sizes(to)
     add_where(to)
     return to.parse_args(argv)
 
@@ -200,15 +202,16 @@ def main(argv: list[str]) -> int:
 
         return kernels_decode.main([argument for argument in argv if argument != "--decode"])
     args = parse(argv)
-    where = where_of(args)
+    where, config = where_of(args), config_of(args)
     table_rows.say(table_rows.headline(where.device, where.dtype))
     cases = [
-        case_of(shape, tokens, regime)
+        replace(case_of(shape, tokens, regime), config=config)
         for tokens in args.tokens
         for shape in args.shapes.split(",")
         for regime in args.regimes
     ]
-    context = {**table_rows.context(where.device, where.dtype), "deterministic": args.deterministic}
+    asked = {"deterministic": args.deterministic, "sizes": asdict(config)}
+    context = {**table_rows.context(where.device, where.dtype), **asked}
     absent = {} if args.no_peers else peers.absent()
     began, rows, facts = time.monotonic(), [], []
     for case in cases:

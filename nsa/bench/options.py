@@ -22,16 +22,34 @@ def parser(command: str, about: str | None) -> argparse.ArgumentParser:
 
 
 def add_shape(to: argparse.ArgumentParser) -> None:
-    """--B --dim --heads --groups (or --kv-heads) --dk --dv --l --d --l_sel --n_sel --w"""
+    """--B --dim --heads --groups (or --kv-heads) --dk --dv, and as `add_sizes`"""
     sizes = {
         "B": (1, "sequences"), "dim": (256, "model width"), "heads": (8, "query heads"), "groups": (2, "KV heads"),
-        "dk": (32, "key dimension"), "dv": (32, "value dimension"), "l": (32, "span of a compressed token"),
-        "d": (16, "stride of compressed tokens"), "l_sel": (64, "selection block"), "n_sel": (16, "selected blocks"),
-        "w": (512, "window"),
+        "dk": (32, "key dimension"), "dv": (32, "value dimension"),
     }  # fmt: skip
     for name, (usual, meaning) in sizes.items():
         names = [f"--{name}", *(["--kv-heads"] if name == "groups" else [])]
         to.add_argument(*names, type=positive, default=usual, help=meaning)
+    add_sizes(to)
+
+
+def add_sizes(to: argparse.ArgumentParser) -> None:
+    """--l --d --l_sel --n_sel --w"""
+    meanings = {
+        "l": "span of a compressed token", "d": "stride of compressed tokens", "l_sel": "selection block",
+        "n_sel": "selected blocks", "w": "window",
+    }  # fmt: skip
+    for name, meaning in meanings.items():
+        to.add_argument(f"--{name}", type=positive, default=getattr(NSAConfig(), name), help=meaning)
+
+
+def config_of(args: argparse.Namespace) -> NSAConfig:
+    """The sizes that were asked for by `add_sizes`.
+
+    Raises:
+        ValueError: sizes that do not go together.
+    """
+    return NSAConfig(l=args.l, d=args.d, l_sel=args.l_sel, n_sel=args.n_sel, w=args.w)
 
 
 def add_where(to: argparse.ArgumentParser) -> None:
@@ -50,8 +68,8 @@ def case_at(args: argparse.Namespace, tokens: int) -> Case:
     """
     if args.heads % args.groups:
         raise ValueError(f"--heads {args.heads} must be a multiple of --groups {args.groups}")
-    config = NSAConfig(l=args.l, d=args.d, l_sel=args.l_sel, n_sel=args.n_sel, w=args.w)
-    return Case("", args.heads, args.groups, args.dk, args.dv, tokens, args.B, config=config, dim=args.dim)
+    shape = args.heads, args.groups, args.dk, args.dv
+    return Case("", *shape, tokens, args.B, config=config_of(args), dim=args.dim)
 
 
 def where_of(args: argparse.Namespace) -> Where:

@@ -290,6 +290,18 @@ def test_a_kernel_bench_that_times_nothing_is_no_success(more: list[str], capsys
     assert "nothing was timed" in capsys.readouterr().err
 
 
+def test_the_kernel_bench_measures_other_sizes_than_the_papers(tmp_path: Path) -> None:
+    few = ["--tokens", "70", "--shapes", "2/1/8/8", "--regimes", "random", "--no-peers", "--repeats", "1"]
+    sizes = {"l": 8, "d": 4, "l_sel": 16, "n_sel": 4, "w": 9}
+    options = [f"--{name}={size}" for name, size in sizes.items()]
+    out = tmp_path / "kernels.json"
+    assert bench(["kernels", "--device", "cpu", "--backend", "torch", *few, *options, "--json", str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert found["context"]["sizes"].items() >= sizes.items() and found["cases"][0]["check"]["passed"]
+    flops = {row["part"]: row["flops"] for row in found["rows"] if row["pass"] == "fwd"}
+    assert flops["window"] == roofline.pairs(70, NSAConfig(**sizes))["window"] * 2 * 2 * (8 + 8)
+
+
 def test_the_command_line_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench(["--help"]) == 0
     said = capsys.readouterr().out
