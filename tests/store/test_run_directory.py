@@ -123,7 +123,7 @@ def test_a_file_system_may_have_no_links(tmp_path: Path, monkeypatch: pytest.Mon
     def refuse(*args: object, **how: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(os, "symlink", refuse)
+    monkeypatch.setattr(Path, "symlink_to", refuse)
     run = ended_run(tmp_path)
     run.settle(Seen("ended"))
     assert [one.path for one in kept(tmp_path / "artifacts", tmp_path)] == [run.path]

@@ -65,6 +65,7 @@ def script(text: str) -> list[str]:
 
 SYSTEM = {"kind": "system", "python": sys.executable, "packages": {}}
 _PYTEST = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py.py")
+_PYTEST_BEFORE_311 = ("exceptiongroup", "tomli", "typing_extensions.py")
 
 
 def make_environment(root: Path) -> dict[str, Any]:
@@ -72,7 +73,8 @@ def make_environment(root: Path) -> dict[str, Any]:
     venv.create(root, with_pip=False, symlinks=True)
     (site,) = root.glob("lib/python*/site-packages")
     own = Path(pytest.__file__).parent.parent
-    for name in (*_PYTEST, *(found.name for found in own.glob("pluggy-*.dist-info"))):
+    older = _PYTEST_BEFORE_311 if sys.version_info < (3, 11) else ()
+    for name in (*_PYTEST, *older, *(found.name for found in own.glob("pluggy-*.dist-info"))):
         os.symlink(own / name, site / name)
     program = root / "bin" / "pytest"
     program.write_text(f"#!{root}/bin/python\nimport sys, pytest\nsys.exit(pytest.main())\n")

@@ -107,10 +107,10 @@ def test_who_is_done_with_the_directory_may_remove_it_at_any_moment(
     wanted, stream = stream_of(tmp_path / "source", FILES)
     place, opened, removed = tmp_path / "trees" / f".incoming-{wanted.tree}-s", os.open, []
 
-    def removing(path: Path, *how: int) -> int:
+    def removing(path: Path, *how: int, **where: int) -> int:
         if path == place / "lock" and not removed:
             removed.append(place.rmdir())
-        return opened(path, *how)
+        return opened(path, *how, **where)
 
     monkeypatch.setattr(os, "open", removing)
     assert take(tmp_path / "trees", wanted, stream) == [0]

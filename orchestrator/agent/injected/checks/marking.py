@@ -79,13 +79,14 @@ class Marking:
         return self._once(path, source, (), lambda: self._compiled(path, source))
 
     def _compiled(self, path: str, source: bytes) -> CodeType | None:
+        from ..source.places import compiled
         from ..source.syntax import parsed
 
         module = parsed(path, source)
         if module is None:
             return None
         self.mark(module, source, path)
-        return compile(module, path, "exec", dont_inherit=True)
+        return compiled(module, path)
 
     def _once(
         self, path: str, source: bytes, way: tuple[str, ...], make: Callable[[], CodeType | None]

@@ -301,9 +301,10 @@ class Programs:
 
 def _code_of(module: ast.Module, name: str, flags: int = 0) -> CodeType | None:
     """Of a text with marks; None where Python itself is to say what is wrong with it."""
+    from ..source.places import compiled
+
     try:
-        code: CodeType = compile(module, name, "exec", flags, dont_inherit=True)
-        return code
+        return compiled(module, name, flags)
     except (SyntaxError, ValueError, RecursionError):
         return None
 

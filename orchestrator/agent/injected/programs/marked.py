@@ -6,6 +6,7 @@ import ast  # this module is imported where a program is read
 from importlib.util import decode_source
 
 from ..source.limits import held_to_limits, meant_to_fail, only_told
+from ..source.places import compiled
 from ..source.statements import COMPARES, EXACT, compares, expects, is_check, raises
 from ..source.syntax import LOOPS, TRIES, called, imports, name_of, within
 from ..source.uses import Program
@@ -36,7 +37,7 @@ def marked(module: ast.Module, path: str, source: bytes, marks: str, *, begins: 
         if not _Marker(module, path, marks).mark(begins=begins):
             return None
         ast.parse(source, path)  # for the warnings
-        return compile(module, path, "exec", dont_inherit=True)
+        return compiled(module, path)
     except (SyntaxError, ValueError, RecursionError):
         return None
 

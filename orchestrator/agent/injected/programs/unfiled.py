@@ -58,7 +58,7 @@ def _run(name: str, args: tuple[Any, ...], code_of: CodeOf) -> None:
         from _frozen_importlib_external import SourceFileLoader  # as in `hooks`
 
         main["__loader__"] = SourceFileLoader("__main__", name)
-    elif sys.version_info >= (3, 13):  # which shows the lines of these
+    elif is_given and sys.version_info >= (3, 13):  # which shows the lines of these
         import linecache
 
         lines = source.decode("utf-8", "replace").splitlines(keepends=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
+from .places import place_of
 from .syntax import FUNCTIONS, LOOPS, called, first_line, name_of, within
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ class Text:
 
     def at(self, frame: FrameType) -> ast.stmt | None:
         """The innermost statement around the place where `frame` is; None if there are several in its line."""
-        line, column = _place(frame)
+        place = place_of(frame)
+        line, column = (frame.f_lineno, None) if place is None else place[:2]
         around = [s for s in self.nodes if isinstance(s, ast.stmt) and _holds(s, line, column)]
         found = max(around, key=lambda s: (s.lineno, s.col_offset), default=None)
         beside = [s for s in around if s.lineno == line and not hasattr(s, "body")]
@@ -45,10 +46,8 @@ class Text:
         return next((n for n in self.nodes if isinstance(n, FUNCTIONS) and first_line(n) == line), None)
 
     def expression(self, frame: FrameType) -> ast.expr | None:
-        """What `frame` computes; before Python 3.11 that is not known."""
-        positions = getattr(frame.f_code, "co_positions", None)
-        line, end, *columns = (None, None) if positions is None else next(islice(positions(), frame.f_lasti // 2, None))
-        place = (line, *columns[:1], end, *columns[1:])
+        """What `frame` computes, where that is known."""
+        place = place_of(frame)
         expressions = (node for node in self.nodes if isinstance(node, ast.expr))
         return next((e for e in expressions if (e.lineno, e.col_offset, e.end_lineno, e.end_col_offset) == place), None)
 
@@ -144,16 +143,6 @@ def _leaving(block: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     inside = within(block)
     loops = any(isinstance(s, LOOPS) for s in inside)
     return (s for s in inside if isinstance(s, ast.Return if loops else (ast.Return, ast.Break, ast.Continue)))
-
-
-def _place(frame: FrameType) -> tuple[int, int | None]:
-    """Line and column of what `frame` is at; before Python 3.11 the column is not known."""
-    positions = getattr(frame.f_code, "co_positions", None)
-    if positions is not None:
-        line, _, column, _ = next(islice(positions(), frame.f_lasti // 2, None))
-        if line is not None and column is not None:
-            return line, column
-    return frame.f_lineno, None
 
 
 def _holds(statement: ast.stmt, line: int, column: int | None) -> bool:
