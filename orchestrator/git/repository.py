@@ -380,6 +380,14 @@ def _environment() -> dict[str, str]:
     return {**kept, **quiet}
 
 
+def top_of(folder: Path) -> Path:
+    """Where the repository is that the folder is in; the folder itself, where there is none."""
+    try:
+        return Repository.open(folder).root
+    except InputError:
+        return folder
+
+
 def is_bare(folder: Path) -> bool:
     """Whether the folder is of a repository without a working tree, or of git's own folder in one with it."""
     return run(["git", "-C", str(folder), "rev-parse", "--is-inside-git-dir"]).stdout.strip() == b"true"
