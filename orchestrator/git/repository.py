@@ -381,11 +381,10 @@ def _environment() -> dict[str, str]:
 
 
 def top_of(folder: Path) -> Path:
-    """Where the repository is that the folder is in; the folder itself, where there is none."""
-    try:
-        return Repository.open(folder).root
-    except InputError:
-        return folder
+    """The top of the working tree that the folder is in, where git would find it; the folder itself, if in none."""
+    here = Path(os.path.realpath(folder))
+    top = next((above for above in (here, *here.parents) if os.path.lexists(above / ".git")), here)
+    return folder if top == here else top
 
 
 def is_bare(folder: Path) -> bool:

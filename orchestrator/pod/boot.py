@@ -8,6 +8,7 @@ and `there`, nothing where the agent is to be brought, or `refused: ` and a sent
 from __future__ import annotations
 
 import errno
+import glob
 import grp
 import hashlib
 import os
@@ -17,6 +18,8 @@ import sys
 
 # Its own umask, for what the agent starts to have; the agent and all that it writes are for this user alone.
 UMASK = "NSA_POD_UMASK"
+# What agents leave in a workdir, whatever else was taken out of it.
+TRACES = ("agent-*", "lock", "holds", "runs/*/plan.json", "envs/*/env.json")
 
 
 def shared(status: os.stat_result) -> bool:
@@ -84,7 +87,7 @@ def others_in(path: str, is_open: bool) -> str | None:
     if os.path.realpath(path) == os.path.realpath(home):
         return f"the home {home}"
     there = sorted({*os.listdir(path)} - {"lost+found"}) if is_open else []
-    is_own = any(name.startswith("agent-") or name == "holds" for name in there)
+    is_own = any(glob.glob(os.path.join(glob.escape(path), trace)) for trace in TRACES)
     return None if is_own or not there else there[0]
 
 

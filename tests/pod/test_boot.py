@@ -32,7 +32,9 @@ def test_a_workdir_is_made_and_one_that_others_could_read_is_closed(tmp_path: Pa
     assert refused(made) is None and stat.S_IMODE(made.stat().st_mode) == 0o700
 
 
-@pytest.mark.parametrize("traces", [[], ["lost+found"], ["agent-0.pyz", "x"], ["agent-0.pyz.7.part"], ["holds", "x"]])
+@pytest.mark.parametrize(
+    "traces", [[], ["lost+found"], ["agent-0.pyz", "x"], ["agent-0.pyz.7.part"], ["holds", "x"], ["runs/r/plan.json"]]
+)
 def test_an_open_folder_is_closed_if_it_is_empty_or_was_a_workdir(tmp_path: Path, traces: list[str]) -> None:
     for name in traces:
         (tmp_path / "w" / name).mkdir(parents=True)

@@ -181,6 +181,7 @@ def test_a_stage_is_held_against_the_last_run_in_which_it_passed(tmp_path: Path)
     assert run_of(tmp_path, "f", ["a"], [], ("t", "more"), elements=8).notes == [FEWER]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("repo", [".", "src/deep", "{root}/src"])
 def test_results_are_those_of_the_repository_seen_from_any_of_its_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repo: str
