@@ -6,7 +6,7 @@ tensors hold is looked at in each call (`values`).
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from itertools import pairwise
 from numbers import Real
@@ -70,7 +70,7 @@ def scale(operation: str, q: Tensor, given: object) -> float:
         return float(q.shape[-1]) ** -0.5
     if isinstance(given, bool) or not isinstance(given, Real):
         raise TypeError(f"{operation}: scale must be a number or None, got {given!r}")
-    if not math.isfinite(given):
+    if not abs(given) <= sys.float_info.max:  # NaN is not, nor an integer that no float can be
         raise ValueError(f"{operation}: scale must be finite, got {given!r}")
     return float(given)
 

@@ -9,7 +9,7 @@ import click
 
 from orchestrator.config.inventory import load_inventory
 from orchestrator.config.runbook import examples, names_in
-from orchestrator.git.repository import Repository
+from orchestrator.git.repository import Repository, top_of
 from orchestrator.store.launches import launches
 from orchestrator.store.run_directory import LATEST, find, kept
 
@@ -53,7 +53,7 @@ def commits(ctx: click.Context) -> Candidates:
 
 
 def _repo(ctx: click.Context) -> Path:
-    return Path(ctx.params.get("repo") or ".")
+    return top_of(Path(ctx.params.get("repo") or "."))
 
 
 def _artifacts(ctx: click.Context) -> Path:

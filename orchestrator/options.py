@@ -17,6 +17,7 @@ from orchestrator import completion
 from orchestrator.config.inventory import Inventory, Pod, load_inventory
 from orchestrator.errors import InputError
 from orchestrator.files import require_room
+from orchestrator.git.repository import top_of
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -66,14 +67,18 @@ class Reaching(Output, Inventoried):
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """Where the repository and its results are."""
+    """Where the repository and its results are; `repo` may be any folder of it."""
 
     repo: Path
     artifacts: Path | None
 
+    @cached_property
+    def top(self) -> Path:
+        return top_of(self.repo)
+
     @property
     def kept_in(self) -> Path:
-        return self.artifacts or self.repo / "artifacts"
+        return self.artifacts or self.top / "artifacts"
 
 
 @dataclass(frozen=True, kw_only=True)

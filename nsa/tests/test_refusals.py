@@ -131,6 +131,7 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: nsa_attention(Q, (K, jagged(K), K), V, GATES, CONFIG), "k must be a dense tensor, got nested"),
     (lambda: nsa_decode(Q, K, V, jagged(GATES), CACHE), "gates must be a dense tensor, got nested"),
     (lambda: nsa_attention(Q, K, V, GATES, CONFIG, scale=math.nan), "nsa_attention: scale must be finite, got nan"),
+    (lambda: nsa_attention(Q, K, V, GATES, CONFIG, scale=10**309), "nsa_attention: scale must be finite, got 1000"),
     (lambda: nsa_decode(Q, K, V, GATES, CACHE, scale=math.inf), "nsa_decode: scale must be finite, got inf"),
     (lambda: window(q_start=torch.tensor([0]), cu_seqlens=borders(0, 20)), "not both"),
     (lambda: ops.compressed_attention(Q, K_CMP[:, :3], V_CMP[:, :3], CONFIG), "must hold 4 compressed tokens, got 3"),

@@ -54,7 +54,7 @@ def compare(o: Compare) -> int:
     With two runs that are kept here (run ids or directories) it says what differs, and calls nothing faster.
     """
     limit = compare_task.limit_of(o.fail_on) if o.fail_on else None
-    runs = kept_task.two_runs(o.kept_in, o.repo, o.a, o.b)
+    runs = kept_task.two_runs(o.kept_in, o.top, o.a, o.b)
     if runs:
         told = comparison.document_of_runs(kept_task.compare(*runs))
         if o.page:

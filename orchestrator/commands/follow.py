@@ -56,7 +56,7 @@ def follow(o: Follow) -> int:
 
 
 def _follow(o: Follow, *, wait: bool) -> int:
-    choice = follow_task.Choice(o.repo, o.commit, o.run, o.kept_in, o.artifacts is not None)
+    choice = follow_task.Choice(o.top, o.commit, o.run, o.kept_in, o.artifacts is not None)
     with Progress(o.verbosity) as progress, Notice(o.notify, progress) as notice:
         result = follow_task.follow(reach(o, progress), choice, wait=wait)
         notice.ended(result)

@@ -65,7 +65,7 @@ def history(o: History) -> int:
         raise InputError("--write needs --runbook: a runbook asks for thresholds")
     since = runs_task.since(o.since) if o.since else None
     wish = history_task.Wish(o.pod, o.device, o.stage, o.rows, since)
-    found = history_task.history(o.kept_in, o.repo, wish, o.runbook)
+    found = history_task.history(o.kept_in, o.top, wish, o.runbook)
     if o.write:
         history_task.write_thresholds(found, o.write)
     if o.html:

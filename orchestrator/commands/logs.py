@@ -43,7 +43,7 @@ def logs(o: Logs) -> int:
     """
     wanted = logs_task.Wanted(o.run, o.stage, "stderr" if o.stderr else "stdout", o.follow)
     out = Screen("stdout").write
-    here = logs_task.run_here(o.kept_in, o.repo, o.run)
+    here = logs_task.run_here(o.kept_in, o.top, o.run)
     if here and logs_task.show_here(here, wanted, out):
         return 0
     if here:

@@ -35,7 +35,7 @@ class Open(Kept):
 @takes(Pack)
 def pack(o: Pack) -> int:
     """Put a run with all of its evidence into one file, for a colleague to `open`: RUN, or the latest."""
-    click.echo(pack_task.pack(find_run(o.kept_in, o.repo, o.run), o.output))
+    click.echo(pack_task.pack(find_run(o.kept_in, o.top, o.run), o.output))
     return 0
 
 
@@ -47,4 +47,4 @@ def pack(o: Pack) -> int:
 @takes(Open)
 def open_(o: Open) -> int:
     """Check a packed run file by file, keep it with the others, and judge it again from its evidence."""
-    return show_result(pack_task.open_(o.file, o.kept_in, o.repo), o.as_json)
+    return show_result(pack_task.open_(o.file, o.kept_in, o.top), o.as_json)

@@ -52,7 +52,7 @@ class Report(Kept, Inventoried):
 def report(o: Report) -> int:
     """Judge a run again from its evidence: RUN (a run id or a directory), or the latest."""
     form = o.chosen
-    found = find_run(o.kept_in, o.repo, o.run)
+    found = find_run(o.kept_in, o.top, o.run)
     hidden = hosts.known_to(found.path, o.the_inventory.pods.values()) if o.redact_hosts else hosts.Hosts(active=False)
     result = hidden.result(found.rejudge())
     told = report_task.Told(result, found.plan(), found.path, hidden, o.output)

@@ -37,7 +37,7 @@ def run(o: Run) -> int:
     It runs in the tree of a commit and the runbook's environment, and is recorded as any run. The exit code is the
     command's, 128 + N if signal N ended it, 4 if it did not come to an end of its own.
     """
-    if not o.command:
+    if not any(o.command[:1]):
         raise InputError("expected a command: nsa-pod run POD -- COMMAND...")
     claim = o.claim
     asked = replace(o.asked(o.commit), command=o.command)

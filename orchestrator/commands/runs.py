@@ -42,9 +42,9 @@ def runs(o: Runs) -> int:
     commit = Repository.open(o.repo).revision(o.commit).commit if o.commit else None
     wanted = runs_task.Filter(o.pod, commit, o.verdict, runs_task.since(o.since) if o.since else None)
     if o.pod is None or o.here:
-        show(runs_task.kept_here(o.kept_in, o.repo, wanted), o.as_json, terminal.runs)
+        show(runs_task.kept_here(o.kept_in, o.top, wanted), o.as_json, terminal.runs)
         return 0
     with Progress(o.verbosity) as progress:
-        found = runs_task.on_pod(reach(o, progress), o.kept_in, o.repo, wanted)
+        found = runs_task.on_pod(reach(o, progress), o.kept_in, o.top, wanted)
     show(found, o.as_json, terminal.runs)
     return 0

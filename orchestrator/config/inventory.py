@@ -47,7 +47,7 @@ _AROUND = {
 def address(value: str) -> str:
     """A host's or a user's name, which SSH and shells take for nothing else. ValueError if it is none."""
     if not (_ADDRESS.fullmatch(value) and value.isprintable()):
-        raise ValueError(f"expected a plain name or address, got {plain(value)!r}")
+        raise ValueError(f"expected a plain name or address, got {plain(repr(value))}")
     return value
 
 
@@ -62,9 +62,9 @@ def _host(value: str) -> str:
 
 def _odd(value: str) -> str | None:
     """What is wrong with a value that could end a line or a word of whatever it is written into."""
-    if value and value.isprintable() and not set(value) & {'"', "'"}:
+    if value.strip() and value.isprintable() and not set(value) & {'"', "'"}:
         return None
-    return f"expected text without quotes, line breaks and control characters, got {plain(value)!r}"
+    return f"expected text without quotes, line breaks and control characters, got {plain(repr(value))}"
 
 
 def _of_own_home(value: str) -> str:
@@ -74,9 +74,15 @@ def _of_own_home(value: str) -> str:
     return value
 
 
+def _of_workdir(value: str) -> str | None:
+    """A relative path would be one of the home's, which nobody who reads it knows."""
+    return None if re.match("/|~/.", value) else f"expected an absolute path or one under ~/, got {value!r}"
+
+
 Address = Annotated[str, AfterValidator(address)]
-Value = Annotated[str, Keeps(_odd, {"pattern": "^[^\"'\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]+$"})]
+Value = Annotated[str, Keeps(_odd, {"pattern": "^(?=.*\\S)[^\"'\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]+$"})]
 PodPath = Annotated[Value, AfterValidator(_of_own_home)]
+Workdir = Annotated[PodPath, Keeps(_of_workdir)]
 HostKey = Annotated[str, matching(r"SHA256:[A-Za-z0-9+/]{43}=?", "SHA256:... as ssh-keygen -l prints it")]
 
 
@@ -108,7 +114,7 @@ class Pod(BaseModel):
     max_bytes: Size = MAX_BYTES
     max_files: Annotated[int, Field(gt=0)] = MAX_FILES
     max_disk: Size | None = None
-    workdir: PodPath = "~/.nsa-pod"
+    workdir: Workdir = "~/.nsa-pod"
     python: PodPath | None = None
     env: EnvMap = {}
 

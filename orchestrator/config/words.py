@@ -50,7 +50,7 @@ def matching(pattern: str, words: str) -> Keeps:
     """Of text that has to match the pattern wholly; `words` say what that is."""
 
     def wrong(text: str) -> str | None:
-        return None if re.fullmatch(pattern, text) else f"expected {words}, got {plain(text)!r}"
+        return None if re.fullmatch(pattern, text) else f"expected {words}, got {plain(repr(text))}"
 
     return Keeps(wrong, {"pattern": f"^(?:{pattern})$"})
 

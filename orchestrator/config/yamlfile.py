@@ -22,7 +22,8 @@ Location = tuple[str | int, ...]
 _MOST_PARTS = 100_000
 _MOST_CHARACTERS = 1 << 20
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
-_TEXT = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")  # what a key may be
+_MERGE = "tag:yaml.org,2002:merge"
+_TEXT = ("tag:yaml.org,2002:str", _MERGE)  # what a key may be
 _SECRET = "env"  # the key below which values may be secrets
 _KINDS: dict[type, str] = {str: "text", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
 _SENTENCES = ("expectation", "unknown_key")
@@ -46,7 +47,7 @@ _IN_WORDS = {
 # By how a YAML reader's words begin, what people did.
 _IN_YAML = {
     "expected <block end>": "it is not indented as the lines are that it stands with",
-    "found character '\\t'": "a tab, where only blanks indent",
+    "found character '\\t'": "a tab, where YAML takes nothing but blanks",
     "mapping values are not allowed here": "a colon in text without quotes, or it is not indented as it should be",
     "could not find expected ':'": "a key without its colon",
     "found unexpected end of stream": "a quote that does not end",
@@ -218,10 +219,23 @@ class _Index:
                 self.add(value, where)
                 if key.value == "name" and at and isinstance(at[-1], int) and isinstance(value, yaml.ScalarNode):
                     self.names[at] = value.value
+            self._add_merged(node, at)
         elif isinstance(node, yaml.SequenceNode):
             for i, item in enumerate(node.value):
                 self.add(item, (*at, i))
         self._open.discard(id(node))
+
+    def _add_merged(self, node: yaml.MappingNode, at: Location) -> None:
+        """What `<<` takes over from other mappings, but for the keys that are there; its lines are theirs."""
+        for merged in (value for key, value in node.value if key.tag == _MERGE):
+            parts = merged.value if isinstance(merged, yaml.SequenceNode) else [merged]
+            for part in (part for part in parts if isinstance(part, yaml.MappingNode)):
+                for key, value in part.value:
+                    where = (*at, str(key.value))
+                    if key.tag != _MERGE and where not in self.lines:
+                        self.lines[where] = key.start_mark.line + 1
+                        self.add(value, where)
+                self._add_merged(part, at)
 
     def _refuse_other_than_text(self, key: yaml.Node) -> None:
         """A number, a date, or a word that YAML takes for true or false."""

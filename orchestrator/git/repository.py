@@ -380,6 +380,13 @@ def _environment() -> dict[str, str]:
     return {**kept, **quiet}
 
 
+def top_of(folder: Path) -> Path:
+    """The top of the working tree that the folder is in, where git would find it; the folder itself, if in none."""
+    here = Path(os.path.realpath(folder))
+    top = next((above for above in (here, *here.parents) if os.path.lexists(above / ".git")), here)
+    return folder if top == here else top
+
+
 def is_bare(folder: Path) -> bool:
     """Whether the folder is of a repository without a working tree, or of git's own folder in one with it."""
     return run(["git", "-C", str(folder), "rev-parse", "--is-inside-git-dir"]).stdout.strip() == b"true"

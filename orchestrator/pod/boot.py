@@ -8,6 +8,7 @@ and `there`, nothing where the agent is to be brought, or `refused: ` and a sent
 from __future__ import annotations
 
 import errno
+import glob
 import grp
 import hashlib
 import os
@@ -17,6 +18,8 @@ import sys
 
 # Its own umask, for what the agent starts to have; the agent and all that it writes are for this user alone.
 UMASK = "NSA_POD_UMASK"
+# What agents leave in a workdir, whatever else was taken out of it.
+TRACES = ("agent-*", "lock", "holds", "runs/*/plan.json", "envs/*/env.json")
 
 
 def shared(status: os.stat_result) -> bool:
@@ -58,16 +61,34 @@ def wrong_way(path: str) -> str | None:
 
 
 def wrong_workdir(path: str) -> str | None:
-    """As `wrong_way`, of the workdir itself, which is made, or closed to others who could only read it."""
+    """As `wrong_way`, of the workdir itself, which is made, or closed to others who could only read it.
+
+    OSError for a folder that is not nsa-pod's own: to be closed, and tidied, it would be taken from others.
+    """
     os.makedirs(path, mode=0o700, exist_ok=True)
     status = os.stat(path)
     if status.st_uid != os.getuid():
         return f"{path} belongs to another user (uid {status.st_uid})"
     if shared(status):
         return f"other users can write {path} (mode {stat.S_IMODE(status.st_mode):o})"
+    others = others_in(path, status.st_mode & 0o077 != 0)
+    if others:
+        raise OSError(errno.ENOTEMPTY, f"{others} lies there, which is not nsa-pod's", path)
     if status.st_mode & 0o077:
         os.chmod(path, stat.S_IMODE(status.st_mode) & 0o700)
     return None
+
+
+def others_in(path: str, is_open: bool) -> str | None:
+    """What makes the folder somebody else's: it is the home, or it is open to others and holds things, and no agent has
+    been there; None if nothing does.
+    """
+    home = os.path.expanduser("~")
+    if os.path.realpath(path) == os.path.realpath(home):
+        return f"the home {home}"
+    there = sorted({*os.listdir(path)} - {"lost+found"}) if is_open else []
+    is_own = any(glob.glob(os.path.join(glob.escape(path), trace)) for trace in TRACES)
+    return None if is_own or not there else there[0]
 
 
 def is_whole(path: str, digest: str) -> bool:

@@ -106,16 +106,17 @@ def _is_of(run: RunSummary, repo: Repository, commit: str | None) -> bool:
 
 
 def _last_launch(pod: Pod, known: Set[str], repo: Repository, commit: str | None) -> str | None:
-    """The last run that was launched from here. One that the pod does not know is an error: yesterday's green must not
-    stand in for it.
+    """The last run that was launched from here, to be judged. One that the pod does not know is an error: yesterday's
+    green must not stand in for it.
     """
-    own = [x for x in launches.launches(pod) if x.repo == str(repo.root) and commit in (None, x.commit)]
-    if own and own[0].run_id not in known:
+    own = (x for x in launches.launches(pod) if x.repo == str(repo.root) and commit in (None, x.commit))
+    last = next((x.run_id for x in own if not open_directory(Path(x.directory), repo.root).has_no_verdict), None)
+    if last and last not in known:
         raise PodError(
-            f"run {own[0].run_id} was launched from here and pod {pod.name!r} does not know it: the launch failed or "
+            f"run {last} was launched from here and pod {pod.name!r} does not know it: the launch failed or "
             "the pod was replaced; an older run can be fetched by its run id"
         )
-    return own[0].run_id if own else None
+    return last
 
 
 def _refuse_unreadable(newest: str, known: Set[str]) -> None:

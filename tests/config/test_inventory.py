@@ -93,6 +93,22 @@ def test_every_key_of_the_contract_is_read(tmp_path: Path) -> None:
         ('pods:\n  a: {host: "x}\n', ":2: not valid YAML: a quote that does not end"),
         ("pods: {a: {host: x, driver: 550}}", "expected text, got 550, which is text in quotes"),
         ("pods: &a [*a]", "refers to itself"),
+        (
+            "pods:\n  a: &a {host: x, prot: 3}\n  b:\n    <<: *a\n",
+            ":2: key 'pods.b.prot': unknown key: did you mean port",
+        ),
+        (
+            "pods:\n  a: {host: x}\n  b: {<<: [{host: y}, {<<: {port: 0}}]}\n",
+            ":3: key 'pods.b.port': expected at least 1",
+        ),
+        ("pods: {a: &a {<<: *a, host: x}}", "refers to itself"),
+        ("pods: {a: {<<: 1}}", "not valid YAML: expected a mapping or list of mappings for merging"),
+        ("pods: {a: {host: x}}\t\n", ":1: not valid YAML: a tab, where YAML takes nothing but blanks"),
+        ("pods: {a: {host: ' x'}}", "expected a plain name or address, got ' x'"),
+        ('pods: {a: {host: x, gpu: "b\\nc"}}', r"line breaks and control characters, got 'b\nc'"),
+        ("pods: {a: {host: x, gpu: ' '}}", "key 'pods.a.gpu': expected text without quotes"),
+        ("pods: {a: {host: x, workdir: pod}}", "expected an absolute path or one under ~/, got 'pod'"),
+        ("pods: {a: {host: x, workdir: $HOME/pod}}", "expected an absolute path or one under ~/, got '$HOME/pod'"),
         ("", ":1: expected a mapping with the keys pods"),
         ("- a\n", ":1: expected a mapping with the keys pods"),
         ("a: 1\n", "unknown key"),
@@ -105,6 +121,13 @@ def test_mistakes_name_file_line_key_and_expectation(tmp_path: Path, text: str, 
     assert str(caught.value).startswith(str(path))
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_merge_takes_over_what_is_not_there(tmp_path: Path) -> None:
+    text = "pods:\n  a: &a {host: x, port: 1, env: {A: b}}\n  b: {<<: *a, port: 2}\n  c: {<<: [{user: u}, *a]}\n"
+    pods = load_inventory(str(write(tmp_path, text))).pods
+    assert (pods["b"].host, pods["b"].port, pods["b"].env) == ("x", 2, {"A": "b"})
+    assert (pods["c"].user, pods["c"].port) == ("u", 1)
 
 
 def test_a_pods_yaml_that_is_no_file_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

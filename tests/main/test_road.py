@@ -135,6 +135,22 @@ def test_fetch_never_gives_an_older_green_for_a_launch_that_failed(project: Proj
     assert project.here("fetch", "--pod", "local", "--json", green["run_id"]).json["verdict"] == "passed"
 
 
+def test_a_command_is_no_launch_that_fetch_asks_after(project: Project) -> None:
+    """Neither does one that the pod does not know stand for a run, nor does one that it knows hide a run's launch."""
+    commit = project.commit(FILES)
+    green = project.validate("--runbook", "r").json
+    command = project.run("run", "--pod", "local", "--runbook", "r", "--json", "--", "true").json
+    records = {name: project.home / "runs" / f"{name}.json" for name in (green["run_id"], command["run_id"])}
+    gone = json.loads(records[command["run_id"]].read_text())
+    gone["run_id"] = gone["run_id"][:-8] + "00000000"
+    (project.home / "runs" / f"{gone['run_id']}.json").write_text(json.dumps({**gone, "number": gone["number"] + 1}))
+    assert project.here("fetch", "--pod", "local", "--json").json["run_id"] == green["run_id"]
+    lost = {**json.loads(records[green["run_id"]].read_text()), "run_id": f"20261101-000000-{commit[:7]}-00000000"}
+    (project.home / "runs" / f"{lost['run_id']}.json").write_text(json.dumps({**lost, "number": 2}))
+    records[command["run_id"]].write_text(json.dumps({**gone, "run_id": command["run_id"], "number": 3}))
+    assert f"run {lost['run_id']} was launched from here" in project.here("fetch", "--pod", "local").stderr
+
+
 def test_report_judges_again_and_believes_no_stored_verdict(project: Project) -> None:
     project.commit(FILES)
     result = project.validate("--runbook", "r").json

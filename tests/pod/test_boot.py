@@ -32,6 +32,33 @@ def test_a_workdir_is_made_and_one_that_others_could_read_is_closed(tmp_path: Pa
     assert refused(made) is None and stat.S_IMODE(made.stat().st_mode) == 0o700
 
 
+@pytest.mark.parametrize(
+    "traces", [[], ["lost+found"], ["agent-0.pyz", "x"], ["agent-0.pyz.7.part"], ["holds", "x"], ["runs/r/plan.json"]]
+)
+def test_an_open_folder_is_closed_if_it_is_empty_or_was_a_workdir(tmp_path: Path, traces: list[str]) -> None:
+    for name in traces:
+        (tmp_path / "w" / name).mkdir(parents=True)
+    (tmp_path / "w").mkdir(exist_ok=True)
+    (tmp_path / "w").chmod(0o755)
+    assert refused(tmp_path / "w") is None and stat.S_IMODE((tmp_path / "w").stat().st_mode) == 0o700
+
+
+def test_a_folder_of_other_things_is_not_taken_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`workdir: /` would close the whole machine to everybody else; what lies in a home may bear names of ours."""
+    shared, home = tmp_path / "shared", tmp_path / "home"
+    for folder in (shared / "runs", home):
+        folder.mkdir(parents=True)
+        folder.parent.chmod(0o755)
+    with pytest.raises(OSError, match="runs lies there, which is not nsa-pod's"):
+        refused(shared)
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o755
+    monkeypatch.setenv("HOME", str(home))
+    home.chmod(0o700)
+    with pytest.raises(OSError, match=r"the home .* lies there"):
+        refused(home)
+    assert refused(home / ".nsa-pod") is None
+
+
 @pytest.mark.parametrize("mode", [0o777, 0o757, 0o1777])
 @pytest.mark.parametrize("where", ["parent", "itself"])
 def test_what_others_can_write_is_refused(tmp_path: Path, where: str, mode: int) -> None:

@@ -19,6 +19,8 @@ from orchestrator.shared.files import describe
 from orchestrator.store.run_directory import RunDirectory, kept
 from orchestrator.verdict.case import SESSIONS
 from tests.support.files import write_files
+from tests.support.in_process import command
+from tests.support.repository import Git
 from tests.support.run_files import ended_run, make_run, record, write_journal
 
 
@@ -177,3 +179,25 @@ def test_a_stage_is_held_against_the_last_run_in_which_it_passed(tmp_path: Path)
     write_journal(other, plan, [record(other, "t", exit_code=1), record(other, "more")])
     assert other.settle(Seen("ended")).verdict == "passed"
     assert run_of(tmp_path, "f", ["a"], [], ("t", "more"), elements=8).notes == [FEWER]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("repo", [".", "src/deep", "{root}/src"])
+def test_results_are_those_of_the_repository_seen_from_any_of_its_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repo: str
+) -> None:
+    """`<repo>/artifacts`, and paths relative to the repository: for each verb that reads what is kept."""
+    root = tmp_path / "ä b"
+    Git(root).commit({"src/deep/x.py": ""})
+    run = ended_run(root)
+    settled = run.settle(Seen("ended"))
+    monkeypatch.chdir(root if repo != "." else root / "src" / "deep")
+    folder = repo.format(root=root)
+    reported = json.loads(command("report", "--json", "--repo", folder).out)
+    assert (reported["verdict"], reported["path"]) == ("passed", settled.path)
+    assert [found["run_id"] for found in json.loads(command("runs", "--json", "--repo", folder).out)] == [run.path.name]
+    assert command("logs", "latest", "none", "--repo", folder).err.startswith(f"error: run {run.path.name} has no")
+    assert command("pack", "--repo", folder, "--output", str(tmp_path / "one.tar.gz")).code == 0
+    monkeypatch.chdir(tmp_path)  # outside of a repository it is the folder itself
+    assert json.loads(command("report", "--json", "--artifacts", str(root / "artifacts")).out)["verdict"] == "passed"
+    assert f"no run is kept in {Path('artifacts')}:" in command("report").err

@@ -68,6 +68,7 @@ def test_no_command_stands_in_for_a_run(committed: Project) -> None:
         (["local", "--max-time", "1s", "--", "sleep", "60"], 4, "its limit was reached: --max-time 1s"),
         (["local", "--", "bash", "-c", "kill -9 $$"], 137, "the command was ended by SIGKILL"),
         (["local"], 2, "expected a command: nsa-pod run POD -- COMMAND"),
+        (["local", "--", "", "a"], 2, "expected a command: nsa-pod run POD -- COMMAND"),
         (["local", "--pod", "local", "--", "true"], 2, "expected one pod, got local and --pod local"),
         (["local", "true"], 2, "unexpected extra argument"),
     ],
