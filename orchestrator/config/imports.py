@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from orchestrator.config.metadata import FILES
@@ -24,12 +24,18 @@ DISTRIBUTIONS = {
 }  # fmt: skip
 
 
-def distributions(texts: Mapping[PurePosixPath, str], files: Sequence[str]) -> set[str]:
-    """Those of what these texts import: neither Python's own nor the repository's, whose `files` these are."""
+def distributions(
+    texts: Mapping[PurePosixPath, str], files: Sequence[str], programs: Collection[PurePosixPath] = ()
+) -> set[str]:
+    """Those of what these texts import: neither Python's own nor the repository's, whose `files` these are. What lies
+    beside `programs` they import by its name, be it a package.
+    """
     paths = list(map(PurePosixPath, files))
     beside = _beside_tests(paths)
     found = (name for path, text in texts.items() for name in _imports(text, path))
     modules = {name.partition(".")[0] for name in found if beside.isdisjoint(_around(name))}
+    folders = {program.parent for program in programs}
+    modules -= {path.stem for path in paths if path.suffix == ".py" and path.parent in folders}
     others = modules - _importable(paths) - sys.stdlib_module_names - _OF_THE_BUILD
     return {DISTRIBUTIONS.get(name, name) for name in others if not name.startswith("_")}
 

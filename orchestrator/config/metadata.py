@@ -162,7 +162,7 @@ class Metadata:
                 needs.add(text)
             else:
                 needs.unnamed.append(text)
-        extras = self._read(f".[{name}]" for name in self._extras).plain
+        extras = self._read(f".[{name}]" for name in self._extras if not self._pins_torch(name)).plain
         for text in (text for name, text in extras.items() if name in needs.plain or is_named(name)):
             needs.add(text)
         for text in self._read(pytest_plugins.needs(self.pytest_configuration(), self._own_modules())).plain.values():
@@ -173,6 +173,13 @@ class Metadata:
             needs.unread += outer.unread
             needs.unnamed += outer.unnamed
         return needs
+
+    def _pins_torch(self, extra: str) -> bool:
+        """Whether an extra names one version of torch or triton: with the pair that is chosen for a pod, the rest of it
+        need not go together (`triton-ascend` brings a triton of its own).
+        """
+        plain = self._read([f".[{extra}]"]).plain
+        return any("==" in plain.get(name, "") for name in ("torch", "triton"))
 
     def _own_modules(self) -> set[str]:
         """What may be imported of the project where its tests run."""

@@ -256,7 +256,13 @@ def _import(found: Survey, suffix: str, where: list[str]) -> Iterator[str]:
         yield "    run: [python, -m, compileall, -f, .]"
         yield f"    expect: {{artifacts: [{{path: compile{suffix}.txt, from: stdout, contains: [Compiling]}}]}}"
         return
-    package = next(iter(found.packages), "sys")
+    if not found.packages:
+        yield "  # Nothing was found that can be run: this is blocked until there is a test."
+        yield f"  - name: tests{suffix}"
+        yield from where
+        yield "    run: [python, -m, pytest, -q]"
+        return
+    package = found.packages[0]
     yield "  # No tests were found: a stage that only shows that the code can be imported. Better: pytest."
     yield f"  - name: import{suffix}"
     yield from where

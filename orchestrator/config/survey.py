@@ -163,12 +163,13 @@ def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: s
     names_all = known - _PAIRED - {canonicalize_name(found.name)}
     running = texts | on_cpu
     running = running if names_all else imports.reached(running, files, lambda path: text_of(root / path))
-    imported = imports.distributions(running, files) - {path.stem for path in on_path} - metadata.extensions
+    programs = {*on_cpu, *(PurePosixPath(each.path) for each in found.checks)}
+    imported = imports.distributions(running, files, programs) - {path.stem for path in on_path} - metadata.extensions
     collected = [text for path, text in benches.items() if is_test_file(path)]
     imported |= pytest_plugins.of_tests([*texts.values(), *collected], metadata.pytest_configuration(), known)
     found.guessed = sorted(name for name in imported if not _brought(name, known))
     known |= {canonicalize_name(name) for name in (*imported, *_PAIRED)}
-    found.of_benches = sorted(n for n in imports.distributions(benches, files) if not _brought(n, known))
+    found.of_benches = sorted(n for n in imports.distributions(benches, files, benches) if not _brought(n, known))
     found.needs = [*needs.plain.values(), *found.guessed]
     found.unread, found.unnamed = needs.unread, needs.unnamed
     return found

@@ -119,7 +119,9 @@ def _trouble(stage: StageResult) -> Trouble:
     more = sum(n for n in numbers if isinstance(n, int)) - sum(cause["count"] for cause in stage.causes)
     if stage.raised and (stage.raised["place"] is None or placed(stage.raised["place"]) not in stage.reason):
         items.append(Item(sentence(stage.raised), _code(stage.raised["place"], stage.raised["line"])))
-    return Trouble(stage, items, max(0, more), [*_hints(stage), *stage.doubts, *skipped(stage)], _outputs(stage))
+    faults = [why for why in stage.kills.get("why", ()) if not stage.reason.startswith(why)]
+    remarks = [*_hints(stage), *faults, *stage.doubts, *skipped(stage)]
+    return Trouble(stage, items, max(0, more), remarks, _outputs(stage))
 
 
 def _item(cause: Cause, by_id: Mapping[str, Failure]) -> Item:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from orchestrator.errors import IntegrityError
 from orchestrator.plan.plan import read_plan
+from orchestrator.results import launched
 from orchestrator.results.judge import read_events
 from orchestrator.results.model import Result
 from orchestrator.results.weaker import weaker
@@ -27,10 +28,10 @@ MOST = 3
 
 
 class _Kept(NamedTuple):
-    """A run's plan, and by stage the tests of those that passed."""
+    """A run's plan, and by name the stages that passed."""
 
     plan: Plan
-    sessions: dict[str, Session]
+    stages: dict[str, launched.Stage]
 
 
 def is_base(told: Mapping[str, Any], result: Result) -> bool:
@@ -69,24 +70,25 @@ def _read(directory: Path, statuses: Mapping[str, str]) -> _Kept:
     )
     passed = (stage for stage in plan["stages"] if statuses.get(stage["name"]) == "passed")
     cases = (Case(Run(directory), stage, stage_record.read(records[stage["name"]])) for stage in passed)
-    return _Kept(plan, {case.stage["name"]: case.session for case in cases})
+    return _Kept(plan, {case.stage["name"]: launched.Stage(case.session, case.execution) for case in cases})
 
 
 def _lacks(result: Result, now: _Kept, bases: Sequence[_Kept]) -> Iterator[str]:
     """Of each stage by the last run in which it passed, too."""
     stages = {stage["name"] for stage in (*now.plan["stages"], *now.plan["left_out"])}
-    gone = bases[0].sessions.keys() - stages
+    gone = bases[0].stages.keys() - stages
     if gone and not result.runbook.get("partial"):
         had = f"{_then(result, bases[0])} had {count(len(gone), 'stage')} that this one has not"
         yield f"{had}: {listing(sorted(gone))}"
-    for name, session in now.sessions.items():
-        with_stage = [base for base in bases if name in base.sessions]
+    for name, stage in now.stages.items():
+        with_stage = [base for base in bases if name in base.stages]
         if with_stage:
-            then, before = _then(result, with_stage[0]), [base.sessions[name] for base in with_stage]
+            then, before = _then(result, with_stage[0]), [base.stages[name] for base in with_stage]
             yield from _asked_otherwise(name, now.plan, with_stage[0].plan, then)
-            yield from _fewer_tests(name, session, before[0], then)
-            yield from _fewer_assertions(name, session, before[0], then)
-            yield from weaker(name, session, before, then)
+            yield from _fewer_tests(name, stage.session, before[0].session, then)
+            yield from _fewer_assertions(name, stage.session, before[0].session, then)
+            yield from weaker(name, stage.session, [each.session for each in before], then)
+            yield from launched.fewer(name, stage, before, then)
 
 
 def _then(result: Result, base: _Kept) -> str:

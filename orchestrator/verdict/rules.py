@@ -207,10 +207,6 @@ def _not_there(case: Case) -> Optional[str]:
     )
 
 
-def _unnoticed(case: Case) -> Optional[str]:
-    return _first(sabotage.problems(case))
-
-
 def _not_at_home(case: Case) -> Optional[str]:
     return case.run.not_as_recorded(case.evidence)
 
@@ -280,7 +276,7 @@ RULES: Tuple[Rule, ...] = (
         "invalid",
         "its tests pass although a function in `kills` returns wrong results, or with one of its `mutants`; or such a "
         "function is never called, or no test fails by an assertion or a comparison",
-        _unnoticed,
+        sabotage.unnoticed,
     ),
     Rule("invalid", "a file that came home is not as the agent recorded it on the pod", _not_at_home),
     Rule("passed", "none of these", lambda case: None),

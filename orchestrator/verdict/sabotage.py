@@ -30,11 +30,14 @@ class Mutant(_Mutant, total=False):
 
 
 class Kills(TypedDict, total=False):
-    """How many of the functions and mutants that were tried the tests noticed, and the names of the others."""
+    """How many of the functions and mutants that were tried the tests noticed; the names of the others, and of each of
+    these a sentence.
+    """
 
     killed: int
     of: int
     survivors: List[str]
+    why: List[str]
 
 
 def _function(text: str) -> Optional[str]:
@@ -60,14 +63,24 @@ def summary(case: Case) -> Kills:
     if not tried or not names:
         return {}
     survivors = [plain(name) for name in names if name not in tried or tried[name]["outcome"] != "killed"]
-    return Kills(killed=len(names) - len(survivors), of=len(names), survivors=survivors)
+    why = [plain(sentence) for sentence in _problems(case)]
+    return Kills(killed=len(names) - len(survivors), of=len(names), survivors=survivors, why=why)
 
 
-def problems(case: Case) -> Iterator[Optional[str]]:
+def unnoticed(case: Case) -> Optional[str]:
+    """The first that was not noticed, in a sentence, and how many more there are."""
+    found = list(_problems(case))
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return found[0] + more if found else None
+
+
+def _problems(case: Case) -> Iterator[str]:
     """A sentence for each that was not noticed."""
     tried = _tried(case)
     for name in asked(case):
-        yield _problem(tried[name]) if name in tried else f"whether its tests notice {name} was not recorded"
+        problem = _problem(tried[name]) if name in tried else f"whether its tests notice {name} was not recorded"
+        if problem is not None:
+            yield problem
 
 
 def _tried(case: Case) -> "dict[str, Attempt]":

@@ -240,3 +240,11 @@ def test_of_extras_those_that_the_tests_name(tmp_path: Path, files: dict[str, st
     write_files(tmp_path, files)
     needs = Metadata(tmp_path).requirements(lambda name: name == "msgpack")
     assert [*needs.plain.values()] == ["msgpack>=1"] and not needs.unnamed
+
+
+def test_an_extra_for_one_version_of_torch_is_left_out(tmp_path: Path) -> None:
+    """What it holds belongs with that version, of another device's build as a rule."""
+    extras = 'npu = ["torch==2.7.1", "triton-ascend==3.2.1"]\ncpu = ["torch>=2.7", "tilelang"]\n'
+    write_files(tmp_path, {"pyproject.toml": f"{PROJECT}[project.optional-dependencies]\n{extras}"})
+    needs = Metadata(tmp_path).requirements(lambda name: name in ("triton-ascend", "tilelang"))
+    assert "tilelang" in needs.plain and "triton-ascend" not in needs.plain

@@ -216,6 +216,27 @@ def test_modules_of_the_repository_are_no_packages_of_an_index(tmp_path: Path) -
     assert set(runbook.environment.extra) == {"pytest", *needs}
 
 
+def test_modules_beside_a_program_are_no_packages_of_an_index(tmp_path: Path) -> None:
+    """Its folder is the first on its path, also where that is a package."""
+    bench = "import time\nfrom utils import run\nimport scipy\nif __name__ == '__main__': run()\n"
+    files = {"scripts/__init__.py": "", "scripts/utils.py": "", "scripts/bench_it.py": bench}
+    _, runbook = written(
+        tmp_path,
+        {
+            "bench/__init__.py": "",
+            "tests/test_x.py": "import numpy",
+            **{f"bench/{name}": text for name, text in files.items()},
+        },
+    )
+    assert set(runbook.environment.extra) == {"pytest", "numpy", "scipy"}
+
+
+def test_where_nothing_can_be_run_nothing_can_pass(tmp_path: Path) -> None:
+    text, runbook = written(tmp_path, {"Puzzles.ipynb": "{}"})
+    assert [stage.run for stage in runbook.stages] == [["python", "-m", "pytest", "-q"]]
+    assert "blocked until there is a test" in text
+
+
 def test_modules_where_pytest_is_told_to_look_are_no_packages_of_an_index(tmp_path: Path) -> None:
     files = {".hidden/helper.py": "", ".hidden/more/__init__.py": "", "tests/test_x.py": "import helper, more, numpy"}
     _, runbook = written(tmp_path, {"pytest.ini": "[pytest]\npythonpath = .hidden\n", **files})
@@ -495,7 +516,6 @@ def test_a_file_of_tests_beside_the_metadata(tmp_path: Path) -> None:
     ("files", "word"),
     [
         ({"pkg/__init__.py": ""}, "import pkg"),
-        ({"main.c": ""}, "import sys"),
         ({"train.py": "", "scripts/plot.py": ""}, "compileall"),
     ],
 )

@@ -309,6 +309,11 @@ HONEST = [
                 "    else: file.write(b'%d' % version)\n    return file\n"
                 "def test_a(): made(2)\ndef test_b(): assert made(1).tell()\n"),
           "a comparison decides what a helper writes into a file, of a test that only runs it"),
+    truth(tests("difference_asserted", "passed", "",
+                "import math\ndef test_a():\n    match, largest = math.isclose(2.0, 2.1), 0.0\n    print(match)\n"
+                "    if not match:\n        largest = abs(2.0 - 2.1)\n        print('maximum difference', largest)\n"
+                "    assert largest < 0.2\n"),
+          "whether two results are near to the last bit is printed, and how far they are apart is asserted"),
     truth(tests("compared_beside", "passed", "",
                 "import pytest\nfrom unittest.mock import Mock\ndef test_a():\n    len('ab') == 2\n    [] == []\n"
                 "    with pytest.raises(TypeError): 1 < 'a'\n    m = Mock(); m(1)\n    m.assert_called_with(1)\n"
@@ -585,6 +590,11 @@ LIES = [
               "import sys\ndef test_a():\n    if len('ab') == len('abc'): sys.stdout.write('same')\n"
               "    else: sys.stdout.write('differs')\n"),
         "whether two results are equal is written to stdout, and nothing else", honest="writes_by_version"),
+    lie(tests("difference_printed", "skipped", "a comparison came out false, and nothing asserts it .*:3.",
+              "import math\ndef test_a():\n    match = math.isclose(2.0, 3.0)\n    print(f'values match: {match}')\n"
+              "    if not match:\n        largest = abs(2.0 - 3.0)\n        print('maximum difference', largest)\n"),
+        "whether two results are near is printed, and how far they are apart, and nothing else",
+        honest="difference_asserted"),
     lie(tests("all_of_nothing", "invalid", "test_a passed and checked nothing: empty tensors are compared",
               _EMPTY + "def test_a():\n    error = Tensor()\n    assert (error < 1).all()\n", tests={"checked": True}),
         "all elements of an empty tensor are small", honest="gradchecked"),

@@ -150,7 +150,7 @@ def test_a_mutant_of_the_tree_is_one_of_what_is_installed_from_it(project: Proje
     compiled = patch.format("_c.c", f" \n {c[1]}\n+#include <errno.h>\n {c[2]}\n")
     own = SYSTEM.partition("      - name: script")[0] + "        expect: {mutants: [{patch: python.patch}]}\n"
     project.commit({**toy(), "python.patch": python, "c.patch": compiled, "runbooks/own.yaml": own})
-    assert validate(project).stage("tests")["kills"] == {"killed": 1, "of": 1, "survivors": []}
+    assert validate(project).stage("tests")["kills"] == {"killed": 1, "of": 1, "survivors": [], "why": []}
     project.commit({"runbooks/own.yaml": own.replace("python.patch", "c.patch")})
     assert (
         "src/toy/_c.c is compiled into the repository's installation" in validate(project, 1).stage("tests")["reason"]

@@ -116,8 +116,8 @@ def _kills(stage: StageResult) -> str:
 
 def _sabotage(stages: Sequence[StageResult]) -> Section | None:
     """Which of the planted faults the stages' tests did not notice."""
-    rows = [(stage.name, joined(stage.kills["survivors"])) for stage in stages if stage.kills.get("survivors")]
-    return section("Planted faults that no test noticed", Table(("stage", "faults"), tuple(rows)) if rows else None)
+    rows = [(stage.name, why) for stage in stages for why in stage.kills.get("why", ())]
+    return section("Planted faults that no test noticed", Table(("stage", "why"), tuple(rows)) if rows else None)
 
 
 def _notes(result: Result) -> Section | None:

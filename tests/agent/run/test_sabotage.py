@@ -51,19 +51,23 @@ def made(folder: Path, expect: dict[str, Any], *arguments: str) -> Project:
 @pytest.mark.slow
 @pytest.mark.process
 def test_each_fault_is_tried_in_the_tree_as_the_stage_began_it(tmp_path: Path) -> None:
-    project = made(tmp_path, {"kills": ["code_of:square", "code_of:unused"], "mutants": [{"patch": "wrong.patch"}]})
+    functions = ["code_of:square", "code_of:unused", "code_of:absent"]
+    project = made(tmp_path, {"kills": functions, "mutants": [{"patch": "wrong.patch"}]})
     outcome = project.validate("--runbook", "r")
     stage = outcome.stage("unit")
-    assert stage["kills"] == {"killed": 2, "of": 3, "survivors": ["code_of:unused"]}
-    assert (stage["status"], stage["reason"]) == ("invalid", "code_of:unused was not called")
-    assert "2 of 3 planted faults noticed" in outcome.json["summary"]
+    why = ["code_of:unused was not called", "code_of:absent was not called: its module has nothing of that name"]
+    assert stage["kills"] == {"killed": 2, "of": 4, "survivors": functions[1:], "why": why}
+    assert (stage["status"], stage["reason"]) == ("invalid", f"{why[0]} (and 1 more)")
+    assert "2 of 4 planted faults noticed" in outcome.json["summary"]
     directory = project.root / outcome.json["path"]
     events = journal.read((directory / "journal.jsonl").read_bytes())
     tried = {e["name"]: (e["outcome"], e["test"]) for e in events if e["event"] == "sabotage_ended"}
     noticed = ("killed", "test_it.py::test_square")
-    assert tried == {"code_of:square": noticed, "code_of:unused": ("not called", None), "wrong.patch": noticed}
-    assert [path.name for path in (directory / "stages/unit/sabotage").iterdir()] == ["2"]
-    assert "| unit | code\\_of:unused |" in (directory / "report.md").read_text()
+    silent = dict.fromkeys(functions[1:], ("not called", None))
+    assert tried == {"code_of:square": noticed, **silent, "wrong.patch": noticed}
+    assert {path.name for path in (directory / "stages/unit/sabotage").iterdir()} == {"2", "3"}
+    report = (directory / "report.md").read_text()
+    assert all(f"| unit | {sentence.replace('_', chr(92) + '_')} |" in report for sentence in why)
     without = project.validate("--runbook", "r", "--no-sabotage")
     assert (without.exit_code, without.stage("unit")["kills"]) == (0, {})
     assert "without the sabotage of 1 stage (--no-sabotage)" in without.json["summary"]
@@ -104,7 +108,7 @@ def test_a_plugin_of_pytest_is_reached(tmp_path: Path) -> None:
     """pytest imports its plugins by an importer of its own, whose modules no finder is asked for."""
     project = made(tmp_path, {"kills": ["code_of:square"]}, "-p", "code_of")
     outcome = project.validate("--runbook", "r")
-    assert outcome.stage("unit")["kills"] == {"killed": 1, "of": 1, "survivors": []}
+    assert outcome.stage("unit")["kills"] == {"killed": 1, "of": 1, "survivors": [], "why": []}
 
 
 @pytest.mark.slow

@@ -143,7 +143,7 @@ class _Marker:
         self._is_spare = False  # a `with` around it that something is raised, or a branch that fails at its end
         self._repeats = False  # in a loop of its own function
         self._only_made: set[int] = set()  # ids of comparisons that are all a loop does, and that no turn changes
-        self._read: set[str] | None = None
+        self._told_names: set[str] | None = None
         self._following: dict[ast.stmt, ast.stmt] = {}  # what stands behind a statement
 
     def statements(self, node: Any) -> None:
@@ -209,7 +209,7 @@ class _Marker:
         self._function = Function(node.name, line, self._facts.key(line))
         self._function.judges = only_judges(node)  # before what it returns is marked
         self._facts.add(self._function)
-        self._outermost, self._checked, self._bound, self._read = node, None, None, None
+        self._outermost, self._checked, self._bound, self._told_names = node, None, None, None
         self._callees.begin()
         self._measures = Measures(self._callees, self._facts.path, node.args)
         self._ways_out = WaysOut(self._callees)
@@ -437,19 +437,23 @@ class _Marker:
         if self._function is None or self._is_observed:
             return
         place = self._place(node)
-        if isinstance(node, ast.If) and statements.only_tells(node):
-            if node.orelse or statements.says_differ(node.test):  # else nothing is said of what is not equal
+        if isinstance(node, ast.If):
+            says = node.orelse or statements.says_differ(node.test)  # else nothing is said of what is not equal
+            if says and statements.is_equality(node.test) and statements.only_tells(node, self._told):
                 node.test = with_told(node.test, place)
-        elif isinstance(node, ast.Assign) and statements.is_equality(node.value) and not self._is_read(node.targets):
+        elif isinstance(node, ast.Assign) and statements.is_equality(node.value) and self._are_told(node.targets):
             node.value = with_told(node.value, place)
         elif isinstance(node, ast.Expr) and statements.tells(node.value):
             node.value.args = [with_told(argument, place) for argument in node.value.args]  # type: ignore[attr-defined]
 
-    def _is_read(self, targets: Sequence[ast.expr]) -> bool:
-        """Whether the function does more with what it assigns than to tell it."""
-        if self._read is None and self._outermost is not None:
-            self._read = set(statements.read_in(self._outermost))
-        return not all(isinstance(t, ast.Name) and t.id not in (self._read or ()) for t in targets)
+    def _are_told(self, targets: Sequence[ast.expr]) -> bool:
+        """Whether the function does no more with what it assigns than to tell it."""
+        return all(isinstance(target, ast.Name) and target.id in self._told() for target in targets)
+
+    def _told(self) -> set[str]:
+        if self._told_names is None:
+            self._told_names = statements.told_in(self._outermost) if self._outermost is not None else set()
+        return self._told_names
 
     def _callee(self, expressions: Sequence[ast.expr], way: str) -> tuple[Spec, str] | None:
         """What a statement calls, or asserts, that is a check by its name."""

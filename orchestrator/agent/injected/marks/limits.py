@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast  # this module is imported where a file may hold such a limit
 
 from ..source.limits import held_to_limits, meant_to_fail, only_told
-from ..source.statements import EXACT, compares, only_tells
+from ..source.statements import EXACT, compares, only_tells, told_in
 from ..source.syntax import FUNCTIONS, called, walked, within
 from ..source.uses import Program
 from .nodes import constant, seen_by
@@ -29,18 +29,19 @@ def _told(module: ast.Module) -> Iterator[tuple[ast.expr, bool]]:
     for function in _outermost(module):
         nodes = walked(function)
         asserted = {inner for node in nodes if isinstance(node, ast.Assert) for inner in walked(node)}
-        held = {**dict(held_to_limits(nodes)), **dict.fromkeys(_decide_more(nodes), False)}
+        held = {**dict(held_to_limits(nodes)), **dict.fromkeys(_decide_more(function, nodes), False)}
         if not held.keys() <= asserted:
             program = program or Program(module, list(ast.walk(module)))
             meant = set(meant_to_fail(nodes))
             yield from only_told(program, {node: bad for node, bad in held.items() if node not in meant})
 
 
-def _decide_more(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
+def _decide_more(function: ast.AST, nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
     """What compares with a tolerance, and decides about more than words, for which `assertions` looks."""
     for node in nodes:
-        if isinstance(node, ast.If) and not only_tells(node):
-            yield from (n for n in walked(node.test) if compares(n) and called(n) not in EXACT)  # type: ignore[misc]
+        compared = [n for n in walked(node.test) if compares(n)] if isinstance(node, ast.If) else []
+        if compared and not only_tells(node, lambda: told_in(function)):  # type: ignore[arg-type]
+            yield from (n for n in compared if called(n) not in EXACT)  # type: ignore[misc]
 
 
 def _outermost(node: Any) -> Iterator[ast.AST]:

@@ -12,7 +12,7 @@ from .syntax import BLOCKS, LOOPS, SETS, TRIES, called, ids_in, name_of, targets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterable, Iterator, Sequence
+    from typing import Any, Callable, Collection, Iterable, Iterator, Sequence
 
 _CHECK = re.compile(
     r"_*assert(?!_(never|type)$)\w*|raises\w*|warns|deprecated_call|grad(grad)?check|opcheck|check_(call|output|returncode)"
@@ -30,6 +30,14 @@ CONVERTS = (
 )  # fmt: skip
 # They calculate from what they are called on, or given, no more than its size.
 _MEASURES = ("abs", "absolute", "fabs", "max", "amax", "mean", "float")
+# They make a value of others, and do nothing with it.
+PLAIN = frozenset((
+    *CONVERTS, *_MEASURES,
+    "str", "repr", "len", "int", "bool", "format", "join", "time", "list", "dict", "tuple", "set", "type", "tolist",
+    "sum", "any", "all", "min", "norm", "std", "argmax", "sorted", "round", "zip", "enumerate", "range", "isinstance",
+    "strip", "rstrip", "split", "splitlines", "decode", "strftime", "perf_counter", "monotonic", "now", "basename",
+    "Path", "items", "keys", "values", "get", "dumps", "Counter", "most_common",
+))  # fmt: skip
 _OF_FORM = ("len", "type", "size", "numel", "dim", "approx")  # calls that give no values, or tell of themselves
 TELLS = ("print", "log", "debug", "info", "warning", "warn", "error", "exception", "print_exc", "sleep", "write")
 STREAMS = frozenset(("stdout", "stderr"))
@@ -74,21 +82,43 @@ def tells(node: ast.expr) -> bool:
     return name in TELLS and (name != "write" or any(name_of(inner) in STREAMS for inner in walked(node)))
 
 
-def only_tells(node: ast.stmt) -> bool:
-    """Whether a statement says something, and does nothing else, whichever way it goes."""
+def only_tells(node: ast.stmt, told: Callable[[], Collection[str]] = tuple) -> bool:
+    """Whether a statement says something, and does nothing else, whichever way it goes, but to set names that are
+    `told`, as `told_in` has them.
+    """
     if isinstance(node, ast.If):
-        return all(map(only_tells, (*node.body, *node.orelse)))
+        return all(only_tells(inner, told) for inner in (*node.body, *node.orelse))
+    if isinstance(node, SETS):
+        targets = targets_of(node)
+        return _only_reckons(node) and all(isinstance(t, ast.Name) and t.id in told() for t in targets)
     return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and tells(node.value))
 
 
-def read_in(node: ast.AST) -> Iterator[str]:
+def _only_reckons(node: ast.AST) -> bool:
+    calls = (inner for inner in walked(node) if isinstance(inner, ast.Call))
+    return all(called(call) in PLAIN or compares(call) for call in calls)
+
+
+def told_in(function: ast.AST) -> set[str]:
+    """The names that a function sets, and of which it makes no more than words, or others that are so."""
+    nodes = walked(function)
+    theirs = {name for node in nodes if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names}
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)} - theirs
+    told: set[str] = set()
+    while True:
+        before, told = told, names.difference(_read_in(function, told))
+        if told == before:
+            return told
+
+
+def _read_in(node: ast.AST, told: Collection[str]) -> Iterator[str]:
     """The names that are read in it, but for what is only told, or decides what is told."""
-    if isinstance(node, ast.stmt) and only_tells(node):
+    if isinstance(node, ast.stmt) and only_tells(node, lambda: told):
         return
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
         yield node.id
     for inner in ast.iter_child_nodes(node):
-        yield from read_in(inner)
+        yield from _read_in(inner, told)
 
 
 def expects(node: ast.stmt) -> bool:

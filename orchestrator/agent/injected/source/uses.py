@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence
 
 from ..files import unfiled
 from ..frames import IMPORTING, drops_result, is_of
-from .statements import STREAMS
+from .statements import PLAIN, STREAMS
 from .syntax import FUNCTIONS, LOOPS, MATCHES, SETS, called, name_of, parsed, targets_of, within
 from .text import Text, names_of
 
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 _SAYING = frozenset((
     "print", "pprint", "debug", "info", "warning", "warn", "error", "critical", "exception", "log", "echo", "secho",
     "print_exc", "print_exception", "flush", "sleep",
-))  # fmt: skip
-# They make a value of others, and do nothing with it.
-_PLAIN = frozenset((
-    "str", "repr", "len", "int", "float", "bool", "format", "join", "time", "list", "dict", "tuple", "set", "type",
-    "sum", "any", "all", "min", "max", "sorted", "round", "abs", "zip", "enumerate", "range", "isinstance", "strip",
-    "rstrip", "split", "splitlines", "decode", "strftime", "perf_counter", "monotonic", "now", "basename", "Path",
-    "items", "keys", "values", "get", "dumps", "Counter", "most_common",
 ))  # fmt: skip
 # Modules that make text, of which nothing comes but words; and those that are asked for all kinds of things.
 _TELLING = frozenset((
@@ -344,7 +337,7 @@ class Program(Text):
             return any(isinstance(node, ast.Call) and not self.says(node) for node in ast.walk(value))
         if isinstance(statement, SETS):
             calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
-            return any(called(call) not in _PLAIN and not self.says(call) for call in calls)
+            return any(called(call) not in PLAIN and not self.says(call) for call in calls)
         return isinstance(statement, (ast.Raise, ast.Assert, ast.Delete, ast.Import, ast.ImportFrom))
 
     def says(self, call: ast.Call, inside: tuple[str, ...] = ()) -> bool:
@@ -360,7 +353,7 @@ class Program(Text):
         if function is None or name in inside:
             return name in inside
         calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
-        return all(called(c) in _PLAIN or self.says(c, (*inside, name)) for c in calls) and not any(
+        return all(called(c) in PLAIN or self.says(c, (*inside, name)) for c in calls) and not any(
             (isinstance(node, _MORE_THAN_WORDS) and not _is_called(node, calls)) or _is_filled(node)
             for node in ast.walk(function)
         )

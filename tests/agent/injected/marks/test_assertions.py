@@ -104,6 +104,15 @@ _FALSE = "a comparison came out false, and nothing asserts it (test_it.py:{})"
         ("if not np.allclose(9, 1): print('differ')\nassert 1 + 1", _FALSE.format(5)),
         ("print(np.allclose(9, 1))\nassert 1 + 1", _FALSE.format(5)),
         (
+            "ok = np.allclose(9, 1)\nprint(ok)\nif not ok:\n    d = abs(9 - 1)\n    print(d)\nassert 1 + 1",
+            _FALSE.format(5),
+        ),
+        ("if not np.allclose(9, 1):\n    d = np.abs(9 - 1).item()\n    print(d)\nassert 1 + 1", _FALSE.format(5)),
+        (
+            "said = 'no'\nif np.allclose(9, 1): said = 'yes'\nelse: print(9)\nprint(said)\nassert 1 + 1",
+            _FALSE.format(6),
+        ),
+        (
             "worst = 0.0\nfor x in (0.5, float('nan')): worst = max(worst, x)\nassert worst < 1",
             "NaN was among what the largest was sought of (test_it.py:7)",
         ),
@@ -124,6 +133,9 @@ _FALSE = "a comparison came out false, and nothing asserts it (test_it.py:{})"
         ("for x in (9, 1):\n    if abs(x - 1) < 1: break\nassert x == 1", ""),
         ("print('bitwise', np.array_equal(9, 1))\nassert 1 + 1", ""),
         ("print(np.allclose(1, 1))\nassert 1 + 1", ""),
+        ("ok = np.allclose(9, 1)\nif not ok:\n    d = abs(9 - 1)\n    print(d)\n    assert d < 10", ""),
+        ("d = 0\nif not np.allclose(9, 1):\n    d = abs(9 - 1)\n    print(d)\nassert d < 10", ""),
+        ("d = [0]\nif not np.allclose(9, 1):\n    x = d.pop()\n    print(x)\nassert not d", ""),
     ],
 )
 def test_what_only_words_depend_on_is_told(checks: Checks, body: str, doubt: str) -> None:
