@@ -19,7 +19,7 @@ from ..files import COMMAND, is_pipe, may_hold_limits, read, title, unfiled
 from ..frames import INSTALLED, assertion_in, is_of, raised_at
 from ..hooks import compile_by, tell, watch
 from ..processes.inner import CHECKING
-from ..stage import test_around
+from ..stage import runs_pytest, test_around
 from .unfiled import run_by
 
 TYPE_CHECKING = False
@@ -39,7 +39,8 @@ _SUSPICIOUS = (
     b"standalone_mode", b"exec(", b"'exec'", b'"exec"', b"allclose(", b"gradcheck(", b"equal(", b"assert (", b"assert(",
 )  # fmt: skip
 _ASSERTING = (b"assert ", b"assert(")
-_IMPORTING = (b"    import ", b"    from ", b"\timport ", b"\tfrom ")  # perhaps a module that asserts
+# Perhaps of a module that asserts.
+_IMPORTING = (b"    import ", b"    from ", b"\timport ", b"\tfrom ", b"import_module(")
 _CATCHING = (b"except:", b"except Exception", b"except*", b"AssertionError", b"BaseException", b"with ")
 _CAUGHT = "an AssertionError was caught, and nothing depends on it"
 _BEGINNING = (b"#", b"assert ", b"if ", b"elif ", b"while ", b"return ", b"and ", b"or ", b"print(")
@@ -125,7 +126,7 @@ class Programs:
 
     def _part(self, path: str, name: str) -> CodeType | None:
         """The same of a file of the tree that the program imports, or runs in itself, where it has this `name`."""
-        if not (self._is_read and path.startswith(self._tree)) or "_pytest.config" in sys.modules:
+        if not (self._is_read and path.startswith(self._tree)) or runs_pytest():
             return None
         inside = path[len(self._tree) :]
         is_other = self._helps(path) or any(site in inside for site in INSTALLED)

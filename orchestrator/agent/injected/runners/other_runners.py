@@ -14,6 +14,7 @@ from ..checks.pending import Pending, hold, retrieve
 from ..frames import drops_result, is_of, outside
 from ..hooks import Attribute, as_named, compile_by, replace, watch
 from .events import Events, file_of_its_own
+from .examples import left_out
 from .unittests import Unittests, returned
 
 TYPE_CHECKING = False
@@ -64,6 +65,7 @@ class OtherRunners:
         self._session: Events | None = None
         self._known: set[str] = set()
         self._unittests = Unittests(checks)
+        self._left_out: list[str] = []  # examples of doctests
         self._lock = allocate_lock()  # tests may run in several threads
         self._main = get_ident()
         self._stacks: dict[int, list[_Running]] = {}  # of each thread, the innermost test last
@@ -79,7 +81,7 @@ class OtherRunners:
     def tell(self) -> None:
         """The process ends, and its session with it."""
         if self._session is not None and self._session.is_own:
-            missing = list(self._unittests.not_run())
+            missing = [*self._unittests.not_run(), *self._left_out]
             if missing:
                 self._session.hold("not_collected", ids=missing)
             self._session.send("end", status=0)
@@ -255,6 +257,7 @@ class OtherRunners:
                 self._checks.now.lost.append(f"{running.errors[0]}, and nobody looked at it")
         elif told:
             self._tell_begin(running.id)
+            self._left_out += left_out(running.id, running.test)
         self._end(running, told=told)
 
     # --- trial ---
