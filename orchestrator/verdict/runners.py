@@ -46,7 +46,8 @@ def doubts(case: Case) -> Iterator[str]:
     """Runners whose tests made no assertion, and sessions of pytest that named tests of which none ran."""
     listed = outcomes.merged(case.sessions.listing).collected
     if listed and not set(listed).intersection(case.session.selected):
-        yield f"pytest was only asked to collect {count(len(listed), 'test')} (as {plain(listed[0], 120)}): none of them ran"
+        first = plain(listed[0], 120)
+        yield f"pytest was only asked to collect {count(len(listed), 'test')}, and none of them ran ({first})"
     for text in _printed(case):
         said = without_assertions(text)
         if said:
