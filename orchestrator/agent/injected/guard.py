@@ -151,7 +151,7 @@ class Guard:
         self._imports.look_at_all()
         self._uncompiled.tell()
         self._note_work()
-        for make in (_compiled, _arguments, _empty_runs):
+        for make in (_compiled, _fallbacks, _arguments, _empty_runs):
             self._tell_of(make)
         for each in self._of_figures:
             each.tell()
@@ -255,6 +255,13 @@ def _notebooks(guard: Guard) -> Any:
     from .processes.notebooks import Notebooks
 
     return Notebooks(guard.notes)
+
+
+@_late("triton.runtime.interpreter")
+def _fallbacks(guard: Guard) -> Any:
+    from .kernels.fallbacks import Fallbacks
+
+    return Fallbacks(guard.checks, guard._launches)
 
 
 @_late("torch._dynamo", "torch._dynamo.symbolic_convert")
