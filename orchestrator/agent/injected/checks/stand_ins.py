@@ -67,6 +67,13 @@ class Originals:
         package, _, last = module.rpartition(".")
         return found is self._filed.get(module) or found is self._held.get(package, {}).get(last, (None,))[0]
 
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def held(self) -> Iterator[tuple[str, str, object]]:
+        """All that modules held: the module, the name and the value of each."""
+        return ((module, n, value) for module, names in self._held.items() for n, (value, _) in names.items())
+
     def knows(self, module: str) -> bool:
         return module in self._held
 
