@@ -41,7 +41,10 @@ _SUSPICIOUS = (
 _ASSERTING = (b"assert ", b"assert(")
 # Perhaps of a module that asserts.
 _IMPORTING = (b"    import ", b"    from ", b"\timport ", b"\tfrom ", b"import_module(")
-_CATCHING = (b"except:", b"except Exception", b"except*", b"AssertionError", b"BaseException", b"with ")
+_CATCHING_ALL = (b"except:", b"except Exception", b"BaseException")
+_CATCHING = (*_CATCHING_ALL, b"except*", b"AssertionError", b"with ")
+# By which Python says that code cannot be right; what a device or a version lacks is said by others too.
+_MISTAKES = (TypeError, NameError, UnboundLocalError, AttributeError)
 _CAUGHT = "an AssertionError was caught, and nothing depends on it"
 _BEGINNING = (b"#", b"assert ", b"if ", b"elif ", b"while ", b"return ", b"and ", b"or ", b"print(")
 _CODES = (b"-", *(b"%d" % digit for digit in range(1, 10)))
@@ -260,6 +263,14 @@ class Programs:
         if self._is_assertion(sys.exc_info()[1]):
             self._doubt(_CAUGHT, file, line)
 
+    def substitutes(self, name: str, file: str, line: int) -> None:
+        """A handler of whatever is raised, which gives `name` another value: after a mistake in the tree's own code."""
+        error = sys.exc_info()[1]
+        traceback = raised_at(error) if type(error) in _MISTAKES and error is not None else None
+        if traceback is not None and self._is_own(traceback.tb_frame.f_code.co_filename):
+            said = f"{type(error).__name__}: {error}"[:200]
+            self._doubt(f"{said} was caught, and {name} got another value", file, line)
+
     def _is_assertion(self, error: BaseException | None) -> bool:
         """Whether it is of the tree."""
         failed = assertion_in(error)
@@ -364,7 +375,7 @@ def _may_drop(source: bytes) -> bool:
         return True
     if any(word in source for word in _CATCHING) and any(word in source for word in (*_ASSERTING, *_IMPORTING)):
         return True
-    if may_hold_limits(source):
+    if may_hold_limits(source) or any(word in source for word in _CATCHING_ALL):
         return True
     if b"assert" in source and any(word in source for word in (b"return", b"exit", b"SystemExit")):
         return True

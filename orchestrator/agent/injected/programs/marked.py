@@ -11,6 +11,7 @@ from ..source.syntax import LOOPS, TRIES, called, imports, name_of, within
 from ..source.uses import Program
 from .by_statement import Statements, has_out
 from .left_early import left_early
+from .substitutes import given_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from .left_early import Leave
 
+_BROAD = frozenset(("Exception", "BaseException"))
 _FAILING = frozenset(("AssertionError", "Exception", "BaseException", "ExceptionGroup", "BaseExceptionGroup"))
 
 
@@ -67,6 +69,7 @@ class _Marker(Statements):
         self._limits = {id(node): bad for node, bad in limits.items()}
         self._dropped = set(map(id, dropped))
         self._handlers = set(map(id, handlers))
+        self._substituting = dict(_substituting(nodes))
         self._doubtful.update(map(id, (*_negated(nodes), *told)))
 
     def mark(self, *, begins: bool = False) -> bool:
@@ -113,9 +116,12 @@ class _Marker(Statements):
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.ExceptHandler:
         self.generic_visit(node)
+        place = ast.Constant(self._path), ast.Constant(node.lineno)
         if id(node) in self._handlers:
-            place = ast.Constant(self._path), ast.Constant(node.lineno)
             node.body.insert(0, ast.copy_location(ast.Expr(self._call("catches", node, *place)), node))
+        if node in self._substituting:
+            name = ast.Constant(self._substituting[node])
+            node.body.insert(0, ast.copy_location(ast.Expr(self._call("substitutes", node, name, *place)), node))
         return node
 
     def visit_With(self, node: ast.With) -> list[ast.stmt]:
@@ -153,6 +159,21 @@ def _catching(nodes: Iterable[ast.AST]) -> Iterator[ast.ExceptHandler]:
             yield from (
                 h for h in node.handlers if h.type is None or _FAILING.intersection(map(name_of, ast.walk(h.type)))
             )
+
+
+def _substituting(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.ExceptHandler, str]]:
+    """Handlers of whatever is raised that give another value to a name which the statements that raise it deal with."""
+    for node in nodes:
+        tried = {n.id for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name)} if _tries(node) else ()
+        for handler in node.handlers if tried else ():  # type: ignore[attr-defined]
+            if handler.type is None or not _BROAD.isdisjoint(map(name_of, ast.walk(handler.type))):
+                given = next((name for name in given_in(handler.body) if name in tried), None)
+                if given is not None:
+                    yield handler, given
+
+
+def _tries(node: ast.AST) -> bool:
+    return isinstance(node, TRIES)
 
 
 def _tried_again(nodes: Iterable[ast.AST]) -> Iterator[ast.stmt]:
