@@ -25,6 +25,7 @@ from .runners.handed import hands_nothing, is_taken
 from .runners.items import Names
 from .runners.parameters import are_read_by_hooks, same_cases
 from .runners.reports import CALLED, CHECKS, NAME, RAISED, WHY, details_of, failure, skip_reason
+from .runners.switched_cases import switched_cases
 from .runners.why import why
 from .runners.written import NO_TESTS_IN, code_of, ignored, not_collected
 from .sabotage.attempt import Attempt, Stop, noticed_in, quickest
@@ -259,7 +260,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Have those hooks that call a test's function tell of it, inside all that only look on."""
     tree = _guard.checks.tree
     if test_around() is None:
-        _note_same_cases(session.items, tree)
+        _note_cases(session.items, tree)
     for impl in session.config.hook.pytest_pyfunc_call.get_hookimpls():
         only_looks = getattr(impl, "hookwrapper", False) or getattr(impl, "wrapper", False)
         if impl.function.__module__ == "_pytest.python":
@@ -270,9 +271,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             impl.function = _claiming(impl.function, is_ours=is_ours)  # type: ignore[misc, unused-ignore]
 
 
-def _note_same_cases(items: list[pytest.Item], tree: str) -> None:
+def _note_cases(items: list[pytest.Item], tree: str) -> None:
     with contextlib.suppress(Exception):  # of items that are no functions of pytest's own
-        for said in same_cases(items, tree):
+        for said in (*same_cases(items, tree), *switched_cases(items, tree)):
             _guard.notes.add(doubt=said)
 
 
