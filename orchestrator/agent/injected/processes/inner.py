@@ -31,6 +31,10 @@ CHECKING = ("test", "check", "verify", "validate", "assert")
 """How functions are called whose assertions are checks, and not what they demand of their arguments."""
 
 
+def is_checking(name: str) -> bool:
+    return name.lstrip("_").startswith(CHECKING)
+
+
 class Call(Pending):
     """A call that code of the tree has given to a pool, or `elsewhere`."""
 
@@ -194,7 +198,7 @@ class Inner:
 
 def _is_below_a_check(frame: FrameType | None) -> bool:
     while frame is not None:
-        if frame.f_code.co_name.lstrip("_").startswith(CHECKING):
+        if is_checking(frame.f_code.co_name):
             return True
         frame = frame.f_back
     return False

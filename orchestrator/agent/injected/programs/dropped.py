@@ -18,7 +18,7 @@ from ..checks.comparisons import EXCEEDED, exceeds, is_false
 from ..files import COMMAND, is_pipe, may_hold_limits, read, title, unfiled
 from ..frames import INSTALLED, assertion_in, is_of, raised_at
 from ..hooks import compile_by, tell, watch
-from ..processes.inner import CHECKING
+from ..processes.inner import is_checking
 from ..stage import runs_pytest, test_around
 from .unfiled import run_by
 
@@ -182,11 +182,17 @@ class Programs:
     def returns(self, status: Any, name: str, file: str, line: int) -> Any:
         """What a function returned, in a statement that drops it: the exit code of a `main`, or of a check."""
         if type(status) is int and status:
-            if name == "main" or name.lstrip("_").startswith(CHECKING):
+            if name == "main" or is_checking(name):
                 self._end.ended_inside(status)
             else:
                 self._doubt(f"{name}() returned {status}, which the program drops", file, line)
         return status
+
+    def answers(self, value: Any, name: str, file: str, line: int) -> Any:
+        """What a check returned, in a statement that drops it: whether all was right."""
+        if is_false(value):
+            self._doubt(f"{name}() returned False, and nothing depends on it", file, line)
+        return value
 
     def compares(self, value: Any, name: str, file: str, line: int) -> Any:
         """A comparison on which nothing depends."""
@@ -378,6 +384,8 @@ def _may_drop(source: bytes) -> bool:
     if may_hold_limits(source) or any(word in source for word in _CATCHING_ALL):
         return True
     if b"assert" in source and any(word in source for word in (b"return", b"exit", b"SystemExit")):
+        return True
+    if b"return False" in source and b"return True" in source:
         return True
     lines = [line.strip() for line in source.split(b"\n")]
     if any(b"all(" in line and _is_by_itself(line) for line in lines):

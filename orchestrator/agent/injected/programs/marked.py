@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast  # this module is imported where a program is read
 from importlib.util import decode_source
 
+from ..processes.inner import is_checking
 from ..source.limits import held_to_limits, meant_to_fail, only_told
 from ..source.statements import COMPARES, EXACT, compares, expects, is_check, raises
 from ..source.syntax import LOOPS, TRIES, called, imports, name_of, within
@@ -69,6 +70,7 @@ class _Marker(Statements):
         self._limits = {id(node): bad for node, bad in limits.items()}
         self._dropped = set(map(id, dropped))
         self._handlers = set(map(id, handlers))
+        self._answering = set(map(id, _dropped_answers(module)))
         self._substituting = dict(_substituting(nodes))
         self._doubtful.update(map(id, (*_negated(nodes), *told)))
 
@@ -108,6 +110,9 @@ class _Marker(Statements):
         if id(value) in self._codes:
             self.generic_visit(node)
             node.value = self._told("returns", node.value, called(value))
+        elif id(value) in self._answering:
+            self.generic_visit(node)
+            node.value = self._told("answers", node.value, called(value))
         elif id(value) in self._dropped:
             self.generic_visit(node)
         else:
@@ -239,6 +244,26 @@ def _dropped_codes(module: ast.Module) -> Iterator[ast.expr]:
             function = functions.get(name) if is_guard or name == "main" else None
             if function is not None and not function.decorator_list and _returns_codes(function):
                 yield call
+
+
+def _dropped_answers(module: ast.Module) -> Iterator[ast.expr]:
+    """Calls, statements of their own, of functions of the module that check something and return whether it is so."""
+    checks = [
+        node.name
+        for node in module.body
+        if isinstance(node, ast.FunctionDef) and is_checking(node.name) and _returns_truth(node)
+    ]
+    for statement in ast.walk(module) if checks else ():
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in checks:
+            yield call
+
+
+def _returns_truth(function: ast.FunctionDef) -> bool:
+    """Whether it returns both `True` and `False`, or what a comparison comes to."""
+    returned = [node.value for node in within(function.body) if isinstance(node, ast.Return) and node.value]
+    values = {value.value for value in returned if isinstance(value, ast.Constant)}
+    return bool(returned) and (values == {True, False} or any(isinstance(value, ast.Compare) for value in returned))
 
 
 def _returns_clicks_code(call: ast.expr) -> bool:
