@@ -84,7 +84,7 @@ FILES = {
     "all_close/test_it.py": CLOSE.format(2),
     "own_runner.py": OWN_RUNNER,
     "test_own_well.py": OWN_TESTS.format(2),
-    "examples.txt": ">>> 1 + 1\n2\n",
+    "examples.txt": ">>> 1 + 1\n2\n>>> plot()  # doctest: +SKIP\n",
 }
 NEVER_RAN = "the kernel scale never ran"
 
@@ -144,6 +144,10 @@ STAGES = [
     (pytest_of("kept_apart"), []),
     (pytest_of("any_close"), ["any() of what is close is asserted, and not all of it is (any_close/test_it.py:6)"]),
     (pytest_of("all_close"), []),
+    (
+        stage("examples", "-m", "doctest", "-v", "examples.txt"),
+        ["an example did not run: doctest examples.txt (+SKIP in line 3)"],
+    ),
     (stage("ran_by_itself", "own_runner.py", "test_own_well"), []),
 ]
 """Each with the doubts that are said of it."""

@@ -65,7 +65,6 @@ class OtherRunners:
         self._session: Events | None = None
         self._known: set[str] = set()
         self._unittests = Unittests(checks)
-        self._left_out: list[str] = []  # examples of doctests
         self._lock = allocate_lock()  # tests may run in several threads
         self._main = get_ident()
         self._stacks: dict[int, list[_Running]] = {}  # of each thread, the innermost test last
@@ -81,7 +80,7 @@ class OtherRunners:
     def tell(self) -> None:
         """The process ends, and its session with it."""
         if self._session is not None and self._session.is_own:
-            missing = [*self._unittests.not_run(), *self._left_out]
+            missing = list(self._unittests.not_run())
             if missing:
                 self._session.hold("not_collected", ids=missing)
             self._session.send("end", status=0)
@@ -257,7 +256,8 @@ class OtherRunners:
                 self._checks.now.lost.append(f"{running.errors[0]}, and nobody looked at it")
         elif told:
             self._tell_begin(running.id)
-            self._left_out += left_out(running.id, running.test)
+            for example in left_out(running.id, running.test):
+                self._checks.doubt(f"an example did not run: {example}")
         self._end(running, told=told)
 
     # --- trial ---
