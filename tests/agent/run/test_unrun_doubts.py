@@ -41,6 +41,15 @@ class Truths(list):
 def isclose(a, b): return Truths(x == y for x, y in zip(a, b))
 def test_a(): assert isclose([1, 2], [1, {}]).any()
 """
+TIMES = """
+import sys, time
+def took(call):
+    begin = time.perf_counter()
+    for _ in range(9): call()
+    return (time.perf_counter() - begin) * 1e3
+work = lambda: sum(range(99))
+print('{{"ms": %r, "other_ms": %r, "backend": "%s"}}' % (took(lambda: work{}), took(lambda: sum([1])), sys.argv[1]))
+"""
 OWN_TESTS = "import pytest\ndef test_a(): assert len('ab') == {}\n"
 OWN_RUNNER = """
 import importlib, sys
@@ -82,6 +91,8 @@ FILES = {
     "kept_apart/test_it.py": GOLDEN.format("tmp_path", "tmp_path"),
     "any_close/test_it.py": CLOSE.format(3),
     "all_close/test_it.py": CLOSE.format(2),
+    "names_it.py": TIMES.format(""),
+    "calls_it.py": TIMES.format("()"),
     "own_runner.py": OWN_RUNNER,
     "test_own_well.py": OWN_TESTS.format(2),
     "examples.txt": ">>> 1 + 1\n2\n>>> plot()  # doctest: +SKIP\n",
@@ -144,6 +155,15 @@ STAGES = [
     (pytest_of("kept_apart"), []),
     (pytest_of("any_close"), ["any() of what is close is asserted, and not all of it is (any_close/test_it.py:6)"]),
     (pytest_of("all_close"), []),
+    (
+        stage("only_named", "names_it.py", "torch"),
+        ["what is timed only names work, and does not call it (names_it.py line 8)"],
+    ),
+    (stage("called", "calls_it.py", "torch"), []),
+    (
+        stage("claimed", "calls_it.py", "cuda"),
+        ["artifact claimed says that backend is 'cuda', and the stage used no CUDA"],
+    ),
     (
         stage("examples", "-m", "doctest", "-v", "examples.txt"),
         ["an example did not run: doctest examples.txt (+SKIP in line 3)"],

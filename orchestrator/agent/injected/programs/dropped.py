@@ -46,6 +46,7 @@ _CATCHING = (*_CATCHING_ALL, b"except*", b"AssertionError", b"with ")
 # By which Python says that code cannot be right; what a device or a version lacks is said by others too.
 _MISTAKES = (TypeError, NameError, UnboundLocalError, AttributeError)
 _CAUGHT = "an AssertionError was caught, and nothing depends on it"
+_TIMES = (b"perf_counter", b"monotonic", b"time.time", b"elapsed_time", b"do_bench", b"timeit", b"Timer")
 _BEGINNING = (b"#", b"assert ", b"if ", b"elif ", b"while ", b"return ", b"and ", b"or ", b"print(")
 _CODES = (b"-", *(b"%d" % digit for digit in range(1, 10)))
 
@@ -192,6 +193,12 @@ class Programs:
         """What a check returned, in a statement that drops it: whether all was right."""
         if is_false(value):
             self._doubt(f"{name}() returned False, and nothing depends on it", file, line)
+        return value
+
+    def is_timed(self, value: Any, name: str, file: str, line: int) -> Any:
+        """What a lambda gives of which the time is taken."""
+        if callable(value):
+            self._doubt(f"what is timed only names {name}, and does not call it", file, line)
         return value
 
     def compares(self, value: Any, name: str, file: str, line: int) -> Any:
@@ -384,6 +391,8 @@ def _may_drop(source: bytes) -> bool:
     if may_hold_limits(source) or any(word in source for word in _CATCHING_ALL):
         return True
     if b"assert" in source and any(word in source for word in (b"return", b"exit", b"SystemExit")):
+        return True
+    if b"lambda:" in source and any(word in source for word in _TIMES):
         return True
     if b"return False" in source and b"return True" in source:
         return True

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from .left_early import Leave
 
+_CLOCKS = frozenset(("perf_counter", "perf_counter_ns", "monotonic", "time", "time_ns", "elapsed_time"))
+_TIMING = frozenset(("do_bench", "do_bench_cudagraph", "timeit", "Timer"))
 _BROAD = frozenset(("Exception", "BaseException"))
 _FAILING = frozenset(("AssertionError", "Exception", "BaseException", "ExceptionGroup", "BaseExceptionGroup"))
 
@@ -71,6 +73,7 @@ class _Marker(Statements):
         self._dropped = set(map(id, dropped))
         self._handlers = set(map(id, handlers))
         self._answering = set(map(id, _dropped_answers(module)))
+        self._naming = set(map(id, _naming(module, nodes)))
         self._substituting = dict(_substituting(nodes))
         self._doubtful.update(map(id, (*_negated(nodes), *told)))
 
@@ -90,6 +93,12 @@ class _Marker(Statements):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         super().visit_Call(node)
         return self._compared(node) if id(node) in self._dropped else self._limited(node)
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
+        self.generic_visit(node)
+        if id(node) in self._naming:
+            node.body = self._told("is_timed", node.body, name_of(node.body))
+        return node
 
     def _only_compares(self, call: ast.Call) -> bool:
         return not has_out(call)
@@ -244,6 +253,16 @@ def _dropped_codes(module: ast.Module) -> Iterator[ast.expr]:
             function = functions.get(name) if is_guard or name == "main" else None
             if function is not None and not function.decorator_list and _returns_codes(function):
                 yield call
+
+
+def _naming(module: ast.Module, nodes: Iterable[ast.AST]) -> Iterator[ast.Lambda]:
+    """Those that only name something, and are given to what takes the time: `do_bench(lambda: kernel)`."""
+    functions = [node for node in module.body if isinstance(node, ast.FunctionDef)]
+    timing = {f.name for f in functions if not _CLOCKS.isdisjoint(map(name_of, ast.walk(f)))}
+    for node in nodes:
+        if isinstance(node, ast.Call) and (called(node) in timing or called(node) in _TIMING):
+            given = (*node.args, *(keyword.value for keyword in node.keywords))
+            yield from (g for g in given if isinstance(g, ast.Lambda) and isinstance(g.body, (ast.Name, ast.Attribute)))
 
 
 def _dropped_answers(module: ast.Module) -> Iterator[ast.expr]:
