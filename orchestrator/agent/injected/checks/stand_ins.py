@@ -175,10 +175,10 @@ class StandIns:
 
         values = [_value(spec, frame) for spec, _ in instead]
         own = [(spec, _value(spec, frame)) for spec, why in found if why == ""]
-        for (_, why), value in zip(instead, values):
+        for (_, instead_of), value in zip(instead, values):
             for spec, other in own:
                 if code_behind(other) is not None and _leads_to(value, other):
-                    return f"{why}, and calls {_dotted(spec)}, with which it is compared"
+                    return f"{instead_of}, and calls {_dotted(spec)}, with which it is compared"
         for spec, why in found:
             is_other = why == "" and not any(_value(spec, frame) is value for value in values)
             if is_other and not re.search(_REFERENCE, spec[2]):

@@ -120,11 +120,11 @@ def _name_calls(module: ast.Module) -> None:
             call.calls_check = names[call.func.id]  # type: ignore[attr-defined]
 
 
-def _see_close(asks: ast.Call, place: str) -> None:
+def _see_close(asks: Any, place: str) -> None:
     """Have what is asked for any element that is close tell how many are not."""
     if asks.args:
         asks.args[0] = noted(asks.args[0], "some_close", place)
-    elif isinstance(asks.func, ast.Attribute):
+    else:
         asks.func.value = noted(asks.func.value, "some_close", place)
 
 

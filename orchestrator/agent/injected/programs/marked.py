@@ -177,17 +177,14 @@ def _catching(nodes: Iterable[ast.AST]) -> Iterator[ast.ExceptHandler]:
 
 def _substituting(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.ExceptHandler, str]]:
     """Handlers of whatever is raised that give another value to a name which the statements that raise it deal with."""
-    for node in nodes:
-        tried = {n.id for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name)} if _tries(node) else ()
-        for handler in node.handlers if tried else ():  # type: ignore[attr-defined]
+    tries: list[ast.Try] = [node for node in nodes if isinstance(node, TRIES)]
+    for node in tries:
+        tried = {n.id for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name)}
+        for handler in node.handlers:
             if handler.type is None or not _BROAD.isdisjoint(map(name_of, ast.walk(handler.type))):
                 given = next((name for name in given_in(handler.body) if name in tried), None)
                 if given is not None:
                     yield handler, given
-
-
-def _tries(node: ast.AST) -> bool:
-    return isinstance(node, TRIES)
 
 
 def _tried_again(nodes: Iterable[ast.AST]) -> Iterator[ast.stmt]:

@@ -46,9 +46,9 @@ def _switches(module: ast.Module, nodes: Iterable[ast.AST]) -> Iterator[tuple[st
     found = walked(*nodes)
     known = set(names_in(found))
     for statement in module.body:
-        is_set = isinstance(statement, SETS) and known.intersection(map(name_of, targets_of(statement)))
-        found += walked(statement.value) if is_set and statement.value is not None else []  # type: ignore[union-attr]
-        if isinstance(statement, ast.If):
+        if isinstance(statement, SETS) and known.intersection(map(name_of, targets_of(statement))):
+            found += walked(statement.value) if statement.value is not None else []
+        elif isinstance(statement, ast.If):
             set_inside = [t for s in walked(statement) if isinstance(s, SETS) for t in targets_of(s)]
             found += [statement] if known.intersection(map(name_of, set_inside)) else []
     for condition, taken, left in (choice for node in found for choice in _choices(node)):
