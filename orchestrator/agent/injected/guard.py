@@ -262,7 +262,7 @@ def _notebooks(guard: Guard) -> Any:
     return Notebooks(guard.notes)
 
 
-@_late("triton.runtime.jit", "triton.runtime.interpreter")
+@_late("triton.runtime.interpreter")
 def _never_ran(guard: Guard) -> Any:
     from .kernels.never_ran import NeverRan
 

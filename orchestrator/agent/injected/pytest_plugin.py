@@ -166,12 +166,19 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if RAISED in state:
         setattr(report, RAISED, list(state[RAISED]))
     if call.when == "call":
-        _guard.look_at_kernels()
         state[_PASSED] = report.passed
         setattr(report, CALLED, CALLED in state or not _calls_function(item))
     elif call.when == "teardown":
         setattr(report, CHECKS, _checks(item))
     return report
+
+
+@_wrapping(tryfirst=True)
+def pytest_runtest_call() -> Wrapper:
+    try:
+        return (yield)
+    finally:
+        _guard.look_at_kernels()
 
 
 def _name_of(item: pytest.Item) -> str:

@@ -1,8 +1,9 @@
 """Kernels that never ran, because something else was there in their place: what the tree's code did after it had caught
 what their launches raised, or what a test had its modules hold instead. Told as doubts: it may be meant, for what a
-kernel cannot do, or where there is no GPU.
+kernel cannot do.
 
-What a launch raises is seen in Triton's interpreter: of a compiled kernel there is no cheap place to see it.
+Only where Triton's interpreter runs kernels: what a compiled one's launch raises is seen at no cheap place, and on a
+GPU it is asked what ran there.
 """
 
 from __future__ import annotations
