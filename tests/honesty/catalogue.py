@@ -81,18 +81,20 @@ is for `kills` and `mutants`:
   with what was made of it;
 - two sides that are both made zero; star imports;
 - values that the code under test itself has made: golden files (a doubt, where a session makes them beside its tests),
-  snapshots (`--snapshot-update`), cases that are chosen by what passes. What the tests keep outside of the tree (in HOME, /tmp) and make anew where it is not there is
-  not there while they run with a fault. Not so, outside of HOME, what an earlier stage or run has made (a doubt, also
-  without `kills`, and below HOME where the tests' own code names the file), and what is read in another language than
-  Python (HDF5, safetensors): then a planted fault is noticed by what the code had returned without it;
+  snapshots (`--snapshot-update`), cases that are chosen by what passes. What the tests keep outside of the tree (in
+  HOME, /tmp) and make anew where it is not there is not there while they run with a fault. Not so, outside of HOME,
+  what an earlier stage or run has made (a doubt, also without `kills`, and below HOME where the tests' own code names
+  the file), and what is read in another language than Python (HDF5, safetensors): then a planted fault is noticed by
+  what the code had returned without it;
 - what is left of two sides that differ: their signs, order, norm, sum or whole numbers, a mask's part of them, one
-  element of each, or any (a doubt: `isclose(a, b).any()`), how many results there are (`len(results) == 3`), a field that is not
-  compared (`field(compare=False)`), what is no NaN (`nanmax`), or on which side of the limit they are
-  (`(a - b).max() < 1e-3`, without `abs`);
+  element of each, or any (a doubt: `isclose(a, b).any()`), how many results there are (`len(results) == 3`), a field
+  that is not compared (`field(compare=False)`), what is no NaN (`nanmax`), or on which side of the limit they are (`(a
+  - b).max() < 1e-3`, without `abs`);
 - a list of failures that stays empty, for nothing was tried; two iterators that somebody has used up; a part of
   nothing (`{}.items() <= result.items()`); an object that a method has made, and that is always true; a number that is
   -1 where nothing was found (`assert text.find("ok")`);
-- a reference of the tests' own that calls the code under test (but for one in the place of the commit's), or an output that held what was expected before;
+- a reference of the tests' own that calls the code under test (but for one in the place of the commit's), or an output
+  that held what was expected before;
 - what a conftest makes of the code under test without putting another function in its place: its defaults, its source
   as it is loaded, the files that it opens;
 - a check that is tried again with a looser tolerance, an `or` that lets all pass, a fixture or a helper that nothing
