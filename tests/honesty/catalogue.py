@@ -88,8 +88,8 @@ is for `kills` and `mutants`:
   what the code had returned without it;
 - what is left of two sides that differ: their signs, order, norm, sum or whole numbers, a mask's part of them, one
   element of each, or any (a doubt: `isclose(a, b).any()`), how many results there are (`len(results) == 3`), a field
-  that is not compared (`field(compare=False)`), what is no NaN (`nanmax`), or on which side of the limit they are (`(a
-  - b).max() < 1e-3`, without `abs`);
+  that is not compared (`field(compare=False)`), what is no NaN (`nanmax`), or on which side of the limit they are
+  (`(a - b).max() < 1e-3`, without `abs`);
 - a list of failures that stays empty, for nothing was tried; two iterators that somebody has used up; a part of
   nothing (`{}.items() <= result.items()`); an object that a method has made, and that is always true; a number that is
   -1 where nothing was found (`assert text.find("ok")`);
