@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, BinaryIO, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from orchestrator.shared.files import Refused, clause, open_inside
 from orchestrator.shared.plan import FORMAT, Stage
@@ -46,7 +46,8 @@ class Sessions(NamedTuple):
     """What pytest left: the agent's plugin's account, and the JUnit file; with what is wrong with each, as a sentence.
 
     `own` are the sessions that the stage consists of: one for a pytest stage, those that a script ran for another;
-    `session` is all of them as one; `inner` are those that a test started.
+    `session` is all of them as one; `inner` are those that a test started. `listing` are those that were asked for no
+    more than to collect.
     """
 
     own: List[outcomes.Session]
@@ -55,6 +56,7 @@ class Sessions(NamedTuple):
     wrong: Optional[str]
     junit: List[junit.Case]
     junit_wrong: Optional[str]
+    listing: Sequence[outcomes.Session] = ()
 
 
 @dataclass
@@ -83,10 +85,13 @@ class Case:
         """Empty for a stage that did not start."""
         if self.record is None or not self.record["started"]:
             return Sessions([], outcomes.Session(), [], None, [], None)
-        others, wrong = self._other_sessions()
+        known, wrong = self._other_sessions()
+        others = [s for s in known if not s.only_collects]
+        listing = [s for s in known if s.only_collects and s.inside is None and not s.outside]
         if not self.stage["pytest"]:
             own = [s for s in others if s.inside is None]
-            return Sessions(own, outcomes.merged(own), [s for s in others if s.inside is not None], wrong, [], None)
+            inner = [s for s in others if s.inside is not None]
+            return Sessions(own, outcomes.merged(own), inner, wrong, [], None, listing)
         session, own_wrong = self._parsed("pytest.jsonl", outcomes.read, outcomes.Session())
         written, junit_wrong = self._parsed("junit.xml", junit.parse, [])
         return Sessions(
@@ -136,7 +141,7 @@ class Case:
         return ""
 
     def _other_sessions(self) -> Tuple[List[outcomes.Session], Optional[str]]:
-        """Those that reported into files of their own and were asked to run tests; the first that cannot be read."""
+        """Those that reported into files of their own; the first that cannot be read."""
         folder = f"stages/{self.stage['name']}/"
         names = [file["path"][len(folder) :] for file in self.evidence["files"] if file["path"].startswith(folder)]
         sessions = []
@@ -144,7 +149,7 @@ class Case:
         for name in (name for name in names if name.startswith(f"{SESSIONS}/")):
             session, clause = self._parsed(name, outcomes.read, outcomes.Session())
             wrong = wrong or (clause and f"the report of a pytest session, {name}, {clause}")
-            if session.started and not session.only_collects:
+            if session.started:
                 sessions.append(session)
         return sessions, wrong
 

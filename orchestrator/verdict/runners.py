@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Iterator, List, Optional
 
 from orchestrator.shared.files import Refused
 from orchestrator.shared.text import count, plain
+from orchestrator.verdict import outcomes
 from orchestrator.verdict.closing_lines import Closing, is_named, read
 from orchestrator.verdict.counted_tests import without_assertions
 from orchestrator.verdict.tests import asked
@@ -42,7 +43,11 @@ def none_ran(case: Case) -> Iterator[str]:
 
 
 def doubts(case: Case) -> Iterator[str]:
-    """Runners whose tests made no assertion."""
+    """Runners whose tests made no assertion, and sessions of pytest that named tests of which none ran."""
+    listed = outcomes.merged(case.sessions.listing).collected
+    if listed and not set(listed).intersection(case.session.selected):
+        first = plain(listed[0], 120)
+        yield f"pytest was only asked to collect {count(len(listed), 'test')}, and none of them ran ({first})"
     for text in _printed(case):
         said = without_assertions(text)
         if said:

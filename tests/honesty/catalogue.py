@@ -80,19 +80,21 @@ is for `kills` and `mutants`:
   right and wrong results alike (`out is not None`, `isfinite`, a shape), rounds both sides to one, or compares a result
   with what was made of it;
 - two sides that are both made zero; star imports;
-- values that the code under test itself has made: golden files, snapshots (`--snapshot-update`), cases that are
-  chosen by what passes. What the tests keep outside of the tree (in HOME, /tmp) and make anew where it is not there is
-  not there while they run with a fault. Not so, outside of HOME, what an earlier stage or run has made (a doubt, also
-  without `kills`, and below HOME where the tests' own code names the file), and what is read in another language than
-  Python (HDF5, safetensors): then a planted fault is noticed by what the code had returned without it;
+- values that the code under test itself has made: golden files (a doubt, where a session makes them beside its tests),
+  snapshots (`--snapshot-update`), cases that are chosen by what passes. What the tests keep outside of the tree (in
+  HOME, /tmp) and make anew where it is not there is not there while they run with a fault. Not so, outside of HOME,
+  what an earlier stage or run has made (a doubt, also without `kills`, and below HOME where the tests' own code names
+  the file), and what is read in another language than Python (HDF5, safetensors): then a planted fault is noticed by
+  what the code had returned without it;
 - what is left of two sides that differ: their signs, order, norm, sum or whole numbers, a mask's part of them, one
-  element of each, or any (`isclose(a, b).any()`), how many results there are (`len(results) == 3`), a field that is not
-  compared (`field(compare=False)`), what is no NaN (`nanmax`), or on which side of the limit they are
+  element of each, or any (a doubt: `isclose(a, b).any()`), how many results there are (`len(results) == 3`), a field
+  that is not compared (`field(compare=False)`), what is no NaN (`nanmax`), or on which side of the limit they are
   (`(a - b).max() < 1e-3`, without `abs`);
 - a list of failures that stays empty, for nothing was tried; two iterators that somebody has used up; a part of
   nothing (`{}.items() <= result.items()`); an object that a method has made, and that is always true; a number that is
   -1 where nothing was found (`assert text.find("ok")`);
-- a reference of the tests' own that calls the code under test, or an output that held what was expected before;
+- a reference of the tests' own that calls the code under test (but for one in the place of the commit's), or an output
+  that held what was expected before;
 - what a conftest makes of the code under test without putting another function in its place: its defaults, its source
   as it is loaded, the files that it opens;
 - a check that is tried again with a looser tolerance, an `or` that lets all pass, a fixture or a helper that nothing
@@ -113,8 +115,9 @@ What is written is believed where it is bad; where it is good, it is no more tha
 
 - An exception that a program catches in its own file and only prints, or for which it computes by the reference what
   a kernel was to compute. Seen are comparisons of numpy's, pandas' and torch's `testing`, and what a Python or a
-  shell returned. A doubt: an assertion's exception, a module of the tree that cannot be imported, a program that ends
-  with 0 for it.
+  shell returned. A doubt: an assertion's exception, a mistake of the tree's own (TypeError, NameError, AttributeError)
+  after which a name gets another value, a kernel that the interpreter never ran for it, a module of the tree that
+  cannot be imported, a program that ends with 0 for it.
 - A bench that compares a kernel with itself (a doubt, where it says that no speedup is but 1), or times sums in a loop
   of Python's own, another size than it says, a call that raises, the best of many, or what the clock says, not how long
   it took. A doubt: where nothing is done between two reads of the clock but to sleep, to name a function, to call one

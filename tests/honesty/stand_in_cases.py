@@ -427,6 +427,12 @@ LIES = [
             _STOOD_IN, _STANDS_IN),
         "the functions under test are replaced: by the reference, lambdas, mocks, a module, other code",
         honest="stood_for_nothing"),
+    lie(_of("reference_is_the_code", "skipped", "reference.exact is of .*conftest.py, and calls .*square, with which",
+            "import {0}\nfrom {0} import reference\n"
+            "def test_a(): assert {0}.square(3.0) == reference.exact(3.0)\n"
+            "def test_b(): assert {0}.halve(3.0) == 1.5\n",
+            "import {0}, {0}.reference\n{0}.reference.exact = lambda x: {0}.square(x)\n"),
+        "a conftest has the reference call the code that is compared with it", honest="stood_for_nothing"),
     lie(_of("other_modules", "skipped", "^3 tests unasserted: .*of_other_modules.fast.square is of .*/plain.py",
             _OTHER_MODULES,
             "import sys, {0}.plain\nsys.modules['{0}.fast'] = {0}.plain\nimport {0}.slow\n{0}.slow = {0}.plain\n",

@@ -272,9 +272,8 @@ OWN_RUNNER = """
     print(len(failed), "failed")
     {}
 """
-OWN_TESTS = {
-    "tests_of_its_own/test_it.py": "def test_a(): assert 1 + 1 == 2\ndef test_b(): assert 2 * 2 == 5, 'product'\n"
-}
+_OWN_TESTS = "def test_a(): assert 1 + 1 == 2\ndef test_b(): assert 2 * 2 == 5, 'product'\n"
+OWN_TESTS = {"tests_of_its_own/test_it.py": _OWN_TESTS}
 
 JOBS = f"""
     setsid -f {RUNS} apart; {RUNS} & disown
@@ -714,6 +713,10 @@ CHILDREN_LIES = [
                  """, "nobody was told"),
     _program_lie("own_runner", "a program calls the tests of a file, and prints which have failed",
                  OWN_RUNNER.format(""), "an assertion of test_b.. failed", "own_runner_asked", files=OWN_TESTS),
+    _program_lie("own_runner_with_pytest", "the same, of a file that imports pytest",
+                 OWN_RUNNER.format("").replace("tests_of_its_own", "tests_with_pytest"),
+                 "an assertion of test_b.. failed", "own_runner_asked",
+                 files={"tests_with_pytest/test_it.py": "import pytest\n" + _OWN_TESTS}),
     _program_lie("own_check", "a program calls a check of a helper of tests, and prints that it failed",
                  """
                  import status_helpers

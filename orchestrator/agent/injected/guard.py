@@ -136,6 +136,11 @@ class Guard:
         if self._tests:
             self._tests.pop()
 
+    def look_at_kernels(self) -> None:
+        """A test has called what it tests, and its fixtures have not yet set back what they have replaced."""
+        if _never_ran in self._late:
+            self._late[_never_ran].look()
+
     def note_test_files(self, files: Iterable[str]) -> None:
         """Write down where the tests that a session has collected lie, if not in the tree."""
         self._imports.look_at_tests(files)
@@ -151,7 +156,7 @@ class Guard:
         self._imports.look_at_all()
         self._uncompiled.tell()
         self._note_work()
-        for make in (_compiled, _arguments, _empty_runs):
+        for make in (_compiled, _never_ran, _arguments, _empty_runs):
             self._tell_of(make)
         for each in self._of_figures:
             each.tell()
@@ -255,6 +260,13 @@ def _notebooks(guard: Guard) -> Any:
     from .processes.notebooks import Notebooks
 
     return Notebooks(guard.notes)
+
+
+@_late("triton.runtime.interpreter")
+def _never_ran(guard: Guard) -> Any:
+    from .kernels.never_ran import NeverRan
+
+    return NeverRan(guard.checks, guard._launches)
 
 
 @_late("torch._dynamo", "torch._dynamo.symbolic_convert")

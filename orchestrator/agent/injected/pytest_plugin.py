@@ -19,12 +19,15 @@ from unittest import SkipTest
 import pytest
 
 from .checks.blind import ONE, OTHER, blind_comparisons
+from .checks.made_files import MadeFiles
 from .runners import junit
 from .runners.events import Events, file_of_its_own
 from .runners.handed import hands_nothing, is_taken
 from .runners.items import Names
 from .runners.parameters import are_read_by_hooks, same_cases
 from .runners.reports import CALLED, CHECKS, NAME, RAISED, WHY, details_of, failure, skip_reason
+from .runners.set_aside import set_aside
+from .runners.switched_cases import switched_cases
 from .runners.why import why
 from .runners.written import NO_TESTS_IN, code_of, ignored, not_collected
 from .sabotage.attempt import Attempt, Stop, noticed_in, quickest
@@ -170,6 +173,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
+@_wrapping(tryfirst=True)
+def pytest_runtest_call() -> Wrapper:
+    try:
+        return (yield)
+    finally:
+        _guard.look_at_kernels()
+
+
 def _name_of(item: pytest.Item) -> str:
     return str(item.__dict__.get(NAME) or item.nodeid)
 
@@ -258,7 +269,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Have those hooks that call a test's function tell of it, inside all that only look on."""
     tree = _guard.checks.tree
     if test_around() is None:
-        _note_same_cases(session.items, tree)
+        _note_cases(session.items, tree)
     for impl in session.config.hook.pytest_pyfunc_call.get_hookimpls():
         only_looks = getattr(impl, "hookwrapper", False) or getattr(impl, "wrapper", False)
         if impl.function.__module__ == "_pytest.python":
@@ -269,9 +280,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             impl.function = _claiming(impl.function, is_ours=is_ours)  # type: ignore[misc, unused-ignore]
 
 
-def _note_same_cases(items: list[pytest.Item], tree: str) -> None:
+def _note_cases(items: list[pytest.Item], tree: str) -> None:
     with contextlib.suppress(Exception):  # of items that are no functions of pytest's own
-        for said in same_cases(items, tree):
+        for said in (*same_cases(items, tree), *switched_cases(items, tree), *set_aside(items, tree)):
             _guard.notes.add(doubt=said)
 
 
@@ -436,6 +447,7 @@ class Collection:
         self._said: set[str] = set()
         self._ignored: list[Path] = []
         self._names = Names()
+        self._made = MadeFiles(_guard.checks.tree)
 
     @_wrapping(tryfirst=True)
     def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> Wrapper:
@@ -482,7 +494,10 @@ class Collection:
         if test_around() is None:
             _guard.note_test_files(map(str, {item.path for item in items}))
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        folders = {str(item.path.parent) for item in getattr(session, "items", ())}
+        for said in self._made.told(folders) if test_around() is None else ():
+            _guard.notes.add(doubt=said)
         for name in blind_comparisons(_guard.checks.used):
             _guard.notes.add(doubt=f"{name} does not fail for {ONE:g} and {OTHER:g}: something of it was replaced")
         told = _guard.checks.due.told()

@@ -177,3 +177,8 @@ known_test: list[str] = []
 def test_around() -> str | None:
     """The test that this process, or one above it, is at."""
     return os.environ.get(TEST_VARIABLE) or (known_test[0] if known_test else None)
+
+
+def runs_pytest() -> bool:
+    """Whether a session of pytest has begun in this process; that pytest is imported, as files of tests do, is none."""
+    return f"{_PACKAGE}.pytest_plugin" in sys.modules

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _CUDA = re.compile(r"cuda(?::\d+)?", re.IGNORECASE)
 _CARD = re.compile(r"(?:NVIDIA|Tesla|GeForce) .+")  # as drivers name one: a model alone may be a target
 _IS_WORD = re.compile(r"\w")  # no empty cell, and no line under a header
-_OF_CARDS = ("gpu", "gpu_name", "device_name", "device")
+_OF_CARDS = ("gpu", "gpu_name", "device_name", "device", "backend")
 
 
 def doubts(case: Case) -> Iterator[str]:
@@ -40,7 +40,7 @@ def why(content: str, *, has_gpu: bool) -> Optional[str]:
     """
     if not any(map(timings.is_measured, timings.by_name(content))):
         return None
-    keys = ("device",) if has_gpu else _OF_CARDS
+    keys = ("device", "backend") if has_gpu else _OF_CARDS
     said = [(name, word) for name, word in timings.told(content) if name.lower() in keys and _IS_WORD.search(word)]
     patterns = (_CUDA,) if has_gpu else (_CUDA, _CARD)
     if said and all(any(pattern.fullmatch(value) for pattern in patterns) for _, value in said):

@@ -8,6 +8,7 @@ import sys
 
 from ..files import read
 from ..hooks import compile_by, replace
+from ..stage import runs_pytest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def _made_by(rewrite: Any) -> tuple[Any, ...]:
 
 def _tells_failures() -> bool:
     """Whether an assertion that fails says so itself, for no session of pytest does."""
-    return "_pytest.config" not in sys.modules
+    return not runs_pytest()
 
 
 def _without_collecting(rewrite: Callable[..., Any], *args: Any) -> Any:

@@ -9,7 +9,7 @@ from sys import _getframe, exc_info  # bound here: a test may replace them while
 from ..frames import assertion_in, drops_result
 from ..hooks import as_named
 from .compared import extent
-from .comparisons import EXCEEDED, exceeds, nan_among, size_of, why_far, why_loose, why_wide
+from .comparisons import EXCEEDED, exceeds, is_false, nan_among, size_of, why_far, why_loose, why_wide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,6 +81,12 @@ class Seen(type):
         sizes = cls.checks.now.sizes
         sizes[key] = (*sizes.get(key, ())[-1:], size_of(value))
         return cls.counted(value, key)
+
+    def some_close(cls, value: Any, place: str) -> Any:
+        """Look at what is asserted of any of its elements, where it is meant of all."""
+        if is_false(value):
+            cls.checks.doubt(cls.checks.said("any() of what is close is asserted, and not all of it is", place))
+        return value
 
     def kept_apart(cls, key: str, limit: Any) -> None:
         cls.checks.now.note(why_far(cls.checks.now.sizes.pop(key, ()), limit))

@@ -67,6 +67,13 @@ class Originals:
         package, _, last = module.rpartition(".")
         return found is self._filed.get(module) or found is self._held.get(package, {}).get(last, (None,))[0]
 
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def held(self) -> Iterator[tuple[str, str, object]]:
+        """All that modules held: the module, the name and the value of each."""
+        return ((module, n, value) for module, names in self._held.items() for n, (value, _) in names.items())
+
     def knows(self, module: str) -> bool:
         return module in self._held
 
@@ -167,6 +174,11 @@ class StandIns:
         import re
 
         values = [_value(spec, frame) for spec, _ in instead]
+        own = [(spec, _value(spec, frame)) for spec, why in found if why == ""]
+        for (_, instead_of), value in zip(instead, values):
+            for spec, other in own:
+                if code_behind(other) is not None and _leads_to(value, other):
+                    return f"{instead_of}, and calls {_dotted(spec)}, with which it is compared"
         for spec, why in found:
             is_other = why == "" and not any(_value(spec, frame) is value for value in values)
             if is_other and not re.search(_REFERENCE, spec[2]):

@@ -46,6 +46,11 @@ class Launches:
             counts, self._counts = self._counts, {}
             self._notes.add(ran=counts, test=test or self._test())
 
+    @property
+    def names(self) -> set[str]:
+        """The kernels that this process has launched."""
+        return {kernel for _, kernel in self._known}
+
     def forget(self) -> None:
         """In a forked child, what its parent had counted."""
         self._counts, self._known = {}, set()
@@ -98,9 +103,9 @@ class Launches:
             return
 
     def _watch_interpreter(self, interpreter: Any) -> None:
-        watch(interpreter.GridExecutor, "__call__", before=self._interpreted)
+        watch(interpreter.GridExecutor, "__call__", after=self._interpreted)
 
-    def _interpreted(self, frame: object, grid: Any, *args: Any, **kwargs: Any) -> None:
+    def _interpreted(self, frame: object, result: object, grid: Any, *_: Any, **__: Any) -> None:
         self._count(INTERPRETED, str(grid.fn.__name__)[:_NAME_LENGTH])
 
 

@@ -120,6 +120,14 @@ def _name_calls(module: ast.Module) -> None:
             call.calls_check = names[call.func.id]  # type: ignore[attr-defined]
 
 
+def _see_close(asks: Any, place: str) -> None:
+    """Have what is asked for any element that is close tell how many are not."""
+    if asks.args:
+        asks.args[0] = noted(asks.args[0], "some_close", place)
+    else:
+        asks.func.value = noted(asks.func.value, "some_close", place)
+
+
 def _compares_plain(value: ast.expr) -> bool:
     return isinstance(value, ast.Compare) and all(map(statements.is_plain, (value.left, *value.comparators)))
 
@@ -316,6 +324,8 @@ class _Marker:
         elif isinstance(test, ast.Compare) and statements.are_truths(test):
             sides = (side.func.value if not side.args else side.args[0] for side in (test.left, *test.comparators))  # type: ignore[attr-defined]
             after.append(call_seen(node, "compared_truths", *sides))
+        if statements.asks_for_any_close(test):
+            _see_close(test, f"{self._facts.path}:{node.lineno}")
         asked = statements.limited(test)
         if asked is not None:
             after += mark_largest(node, asked[0], self._outermost, self._facts.path)

@@ -20,7 +20,7 @@ from sys import _getframe  # bound here, as in `hooks`
 from ..files import COMMAND, STDIN, place_of, unfiled
 from ..frames import drops_result, is_of, outside, package
 from ..hooks import Attribute, caller, replace, watch
-from ..stage import test_around
+from ..stage import runs_pytest, test_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -394,7 +394,7 @@ def _if_possible(question: Callable[[], bool], *, otherwise: bool) -> bool:
 
 def is_in_test(frame: FrameType | None) -> bool:
     """Whether tests run here, or in a process above."""
-    if "_pytest.config" in sys.modules or test_around() is not None:
+    if runs_pytest() or test_around() is not None:
         return True
     while frame is not None:
         if is_of(frame, "unittest", "nose", "nose2"):

@@ -14,6 +14,7 @@ from ..checks.pending import Pending, held_by, hold
 from ..files import place_of
 from ..frames import IMPORTING, assertion_in, outside
 from ..hooks import watch
+from ..stage import runs_pytest
 from .children import is_in_test
 
 TYPE_CHECKING = False
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 _RUNNING = ("runpy", *IMPORTING)
 CHECKING = ("test", "check", "verify", "validate", "assert")
 """How functions are called whose assertions are checks, and not what they demand of their arguments."""
+
+
+def is_checking(name: str) -> bool:
+    return name.lstrip("_").startswith(CHECKING)
 
 
 class Call(Pending):
@@ -76,7 +81,7 @@ class Inner:
 
     def thread_leaves(self, status: object) -> None:
         """By `sys.exit`, which ends the thread, and nobody else: nor does the process return it."""
-        if status not in (None, 0) and not _runs_tests():
+        if status not in (None, 0) and not runs_pytest():
             self._end.ended_inside(status if isinstance(status, int) else 1)
 
     def thread_fails(self, error: BaseException) -> None:
@@ -124,7 +129,7 @@ class Inner:
 
     def comparison_fails(self, name: str, frame: FrameType) -> None:
         """A comparison of a library, which `frame` has called, raises an AssertionError in a program."""
-        if not _runs_tests() and not is_in_test(frame) and self._children.drops(frame, AssertionError):
+        if not runs_pytest() and not is_in_test(frame) and self._children.drops(frame, AssertionError):
             self.note(f"{name}()", 1, frame.f_code.co_filename, frame.f_lineno, call=True)
 
     def _call(self, function: object, frame: FrameType | None) -> Call | None:
@@ -191,14 +196,9 @@ class Inner:
                 self.note(call.sentence, 1, call.file, call.line, call=True)
 
 
-def _runs_tests() -> bool:
-    """Whether this process is a session of pytest's, whose tests judge themselves."""
-    return "_pytest.config" in sys.modules
-
-
 def _is_below_a_check(frame: FrameType | None) -> bool:
     while frame is not None:
-        if frame.f_code.co_name.lstrip("_").startswith(CHECKING):
+        if is_checking(frame.f_code.co_name):
             return True
         frame = frame.f_back
     return False

@@ -12,7 +12,7 @@ from os import getpid
 from ..checks.pending import Pending, Unentered, give_up, held_by, hold, retrieve
 from ..frames import OWN, assertion_in, is_of, local, outside
 from ..hooks import replace, watch
-from ..stage import test_around
+from ..stage import runs_pytest, test_around
 from .ancestors import above
 from .children import Children
 from .inner import Inner
@@ -82,7 +82,7 @@ class Lost:
 
     def _ends_thread(self, frame: FrameType, args: Any) -> None:
         """pytest has an `excepthook` of its own while a test runs, whose warning is seen below: this is for others."""
-        in_test = self._checks.now.test is not None and "_pytest.config" in sys.modules
+        in_test = self._checks.now.test is not None and runs_pytest()
         if isinstance(args.exc_value, Exception if in_test else AssertionError):
             self._lose("in a thread", args.exc_value)
             self.inner.thread_fails(args.exc_value)

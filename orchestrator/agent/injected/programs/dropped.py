@@ -18,8 +18,8 @@ from ..checks.comparisons import EXCEEDED, exceeds, is_false
 from ..files import COMMAND, is_pipe, may_hold_limits, read, title, unfiled
 from ..frames import INSTALLED, assertion_in, is_of, raised_at
 from ..hooks import compile_by, tell, watch
-from ..processes.inner import CHECKING
-from ..stage import test_around
+from ..processes.inner import is_checking
+from ..stage import runs_pytest, test_around
 from .unfiled import run_by
 
 TYPE_CHECKING = False
@@ -39,9 +39,14 @@ _SUSPICIOUS = (
     b"standalone_mode", b"exec(", b"'exec'", b'"exec"', b"allclose(", b"gradcheck(", b"equal(", b"assert (", b"assert(",
 )  # fmt: skip
 _ASSERTING = (b"assert ", b"assert(")
-_IMPORTING = (b"    import ", b"    from ", b"\timport ", b"\tfrom ")  # perhaps a module that asserts
-_CATCHING = (b"except:", b"except Exception", b"except*", b"AssertionError", b"BaseException", b"with ")
+# Perhaps of a module that asserts.
+_IMPORTING = (b"    import ", b"    from ", b"\timport ", b"\tfrom ", b"import_module(")
+_CATCHING_ALL = (b"except:", b"except Exception", b"BaseException")
+_CATCHING = (*_CATCHING_ALL, b"except*", b"AssertionError", b"with ")
+# By which Python says that code cannot be right; what a device or a version lacks is said by others too.
+_MISTAKES = (TypeError, NameError, UnboundLocalError, AttributeError)
 _CAUGHT = "an AssertionError was caught, and nothing depends on it"
+_TIMES = (b"perf_counter", b"monotonic", b"time.time", b"elapsed_time", b"do_bench", b"timeit", b"Timer")
 _BEGINNING = (b"#", b"assert ", b"if ", b"elif ", b"while ", b"return ", b"and ", b"or ", b"print(")
 _CODES = (b"-", *(b"%d" % digit for digit in range(1, 10)))
 
@@ -125,7 +130,7 @@ class Programs:
 
     def _part(self, path: str, name: str) -> CodeType | None:
         """The same of a file of the tree that the program imports, or runs in itself, where it has this `name`."""
-        if not (self._is_read and path.startswith(self._tree)) or "_pytest.config" in sys.modules:
+        if not (self._is_read and path.startswith(self._tree)) or runs_pytest():
             return None
         inside = path[len(self._tree) :]
         is_other = self._helps(path) or any(site in inside for site in INSTALLED)
@@ -178,11 +183,23 @@ class Programs:
     def returns(self, status: Any, name: str, file: str, line: int) -> Any:
         """What a function returned, in a statement that drops it: the exit code of a `main`, or of a check."""
         if type(status) is int and status:
-            if name == "main" or name.lstrip("_").startswith(CHECKING):
+            if name == "main" or is_checking(name):
                 self._end.ended_inside(status)
             else:
                 self._doubt(f"{name}() returned {status}, which the program drops", file, line)
         return status
+
+    def answers(self, value: Any, name: str, file: str, line: int) -> Any:
+        """What a check returned, in a statement that drops it: whether all was right."""
+        if is_false(value):
+            self._doubt(f"{name}() returned False, and nothing depends on it", file, line)
+        return value
+
+    def is_timed(self, value: Any, name: str, file: str, line: int) -> Any:
+        """What a lambda gives of which the time is taken."""
+        if callable(value):
+            self._doubt(f"what is timed only names {name}, and does not call it", file, line)
+        return value
 
     def compares(self, value: Any, name: str, file: str, line: int) -> Any:
         """A comparison on which nothing depends."""
@@ -258,6 +275,14 @@ class Programs:
         """An exception that a handler makes no more than words of: an assertion of the tree that failed."""
         if self._is_assertion(sys.exc_info()[1]):
             self._doubt(_CAUGHT, file, line)
+
+    def substitutes(self, name: str, file: str, line: int) -> None:
+        """A handler of whatever is raised, which gives `name` another value: after a mistake in the tree's own code."""
+        error = sys.exc_info()[1]
+        traceback = raised_at(error) if type(error) in _MISTAKES and error is not None else None
+        if traceback is not None and self._is_own(traceback.tb_frame.f_code.co_filename):
+            said = f"{type(error).__name__}: {error}"[:200]
+            self._doubt(f"{said} was caught, and {name} got another value", file, line)
 
     def _is_assertion(self, error: BaseException | None) -> bool:
         """Whether it is of the tree."""
@@ -364,9 +389,13 @@ def _may_drop(source: bytes) -> bool:
         return True
     if any(word in source for word in _CATCHING) and any(word in source for word in (*_ASSERTING, *_IMPORTING)):
         return True
-    if may_hold_limits(source):
+    if may_hold_limits(source) or any(word in source for word in _CATCHING_ALL):
         return True
     if b"assert" in source and any(word in source for word in (b"return", b"exit", b"SystemExit")):
+        return True
+    if b"lambda:" in source and any(word in source for word in _TIMES):
+        return True
+    if b"return False" in source and b"return True" in source:
         return True
     lines = [line.strip() for line in source.split(b"\n")]
     if any(b"all(" in line and _is_by_itself(line) for line in lines):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast  # this module is imported where a program is read
 from importlib.util import decode_source
 
+from ..processes.inner import is_checking
 from ..source.limits import held_to_limits, meant_to_fail, only_told
 from ..source.places import compiled
 from ..source.statements import COMPARES, EXACT, compares, expects, is_check, raises
@@ -12,6 +13,7 @@ from ..source.syntax import LOOPS, TRIES, called, imports, name_of, within
 from ..source.uses import Program
 from .by_statement import Statements, has_out
 from .left_early import left_early
+from .substitutes import given_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
     from .left_early import Leave
 
+_CLOCKS = frozenset(("perf_counter", "perf_counter_ns", "monotonic", "time", "time_ns", "elapsed_time"))
+_TIMING = frozenset(("do_bench", "do_bench_cudagraph", "timeit", "Timer"))
+_BROAD = frozenset(("Exception", "BaseException"))
 _FAILING = frozenset(("AssertionError", "Exception", "BaseException", "ExceptionGroup", "BaseExceptionGroup"))
 
 
@@ -68,6 +73,9 @@ class _Marker(Statements):
         self._limits = {id(node): bad for node, bad in limits.items()}
         self._dropped = set(map(id, dropped))
         self._handlers = set(map(id, handlers))
+        self._answering = set(map(id, _dropped_answers(module)))
+        self._naming = set(map(id, _naming(module, nodes)))
+        self._substituting = dict(_substituting(nodes))
         self._doubtful.update(map(id, (*_negated(nodes), *told)))
 
     def mark(self, *, begins: bool = False) -> bool:
@@ -86,6 +94,12 @@ class _Marker(Statements):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         super().visit_Call(node)
         return self._compared(node) if id(node) in self._dropped else self._limited(node)
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
+        self.generic_visit(node)
+        if id(node) in self._naming:
+            node.body = self._told("is_timed", node.body, name_of(node.body))
+        return node
 
     def _only_compares(self, call: ast.Call) -> bool:
         return not has_out(call)
@@ -106,6 +120,9 @@ class _Marker(Statements):
         if id(value) in self._codes:
             self.generic_visit(node)
             node.value = self._told("returns", node.value, called(value))
+        elif id(value) in self._answering:
+            self.generic_visit(node)
+            node.value = self._told("answers", node.value, called(value))
         elif id(value) in self._dropped:
             self.generic_visit(node)
         else:
@@ -114,9 +131,12 @@ class _Marker(Statements):
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.ExceptHandler:
         self.generic_visit(node)
+        place = ast.Constant(self._path), ast.Constant(node.lineno)
         if id(node) in self._handlers:
-            place = ast.Constant(self._path), ast.Constant(node.lineno)
             node.body.insert(0, ast.copy_location(ast.Expr(self._call("catches", node, *place)), node))
+        if node in self._substituting:
+            name = ast.Constant(self._substituting[node])
+            node.body.insert(0, ast.copy_location(ast.Expr(self._call("substitutes", node, name, *place)), node))
         return node
 
     def visit_With(self, node: ast.With) -> list[ast.stmt]:
@@ -154,6 +174,18 @@ def _catching(nodes: Iterable[ast.AST]) -> Iterator[ast.ExceptHandler]:
             yield from (
                 h for h in node.handlers if h.type is None or _FAILING.intersection(map(name_of, ast.walk(h.type)))
             )
+
+
+def _substituting(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.ExceptHandler, str]]:
+    """Handlers of whatever is raised that give another value to a name which the statements that raise it deal with."""
+    tries: list[ast.Try] = [node for node in nodes if isinstance(node, TRIES)]
+    for node in tries:
+        tried = {n.id for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name)}
+        for handler in node.handlers:
+            if handler.type is None or not _BROAD.isdisjoint(map(name_of, ast.walk(handler.type))):
+                given = next((name for name in given_in(handler.body) if name in tried), None)
+                if given is not None:
+                    yield handler, given
 
 
 def _tried_again(nodes: Iterable[ast.AST]) -> Iterator[ast.stmt]:
@@ -219,6 +251,38 @@ def _dropped_codes(module: ast.Module) -> Iterator[ast.expr]:
             function = functions.get(name) if is_guard or name == "main" else None
             if function is not None and not function.decorator_list and _returns_codes(function):
                 yield call
+
+
+def _naming(module: ast.Module, nodes: Iterable[ast.AST]) -> Iterator[ast.Lambda]:
+    """Those that only name something, and are given to what takes the time: `do_bench(lambda: kernel)`."""
+    functions = [node for node in module.body if isinstance(node, ast.FunctionDef)]
+    timing = {f.name for f in functions if not _CLOCKS.isdisjoint(map(name_of, ast.walk(f)))}
+    for node in nodes:
+        if isinstance(node, ast.Call) and (called(node) in timing or called(node) in _TIMING):
+            given = (*node.args, *(keyword.value for keyword in node.keywords))
+            yield from (g for g in given if isinstance(g, ast.Lambda) and isinstance(g.body, (ast.Name, ast.Attribute)))
+
+
+def _dropped_answers(module: ast.Module) -> Iterator[ast.expr]:
+    """Calls, statements of their own, of functions of the module that check something and return whether it is so."""
+    checks = [
+        node.name
+        for node in module.body
+        if isinstance(node, ast.FunctionDef)
+        and (node.name == "main" or is_checking(node.name))
+        and _returns_truth(node)
+    ]
+    for statement in ast.walk(module) if checks else ():
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in checks:
+            yield call
+
+
+def _returns_truth(function: ast.FunctionDef) -> bool:
+    """Whether it returns both `True` and `False`, or what a comparison comes to."""
+    returned = [node.value for node in within(function.body) if isinstance(node, ast.Return) and node.value]
+    values = {value.value for value in returned if isinstance(value, ast.Constant)}
+    return bool(returned) and (values == {True, False} or any(isinstance(value, ast.Compare) for value in returned))
 
 
 def _returns_clicks_code(call: ast.expr) -> bool:

@@ -48,10 +48,10 @@ def _other_names(file: str, line: int) -> str:
     if not around:
         return ""
     handlers = [statement for handler in around[-1].handlers for statement in handler.body]
-    return ", ".join(sorted(set(_given(around[-1].body)).intersection(_given(handlers))))
+    return ", ".join(sorted(set(given_in(around[-1].body)).intersection(given_in(handlers))))
 
 
-def _given(block: list[ast.stmt]) -> Iterator[str]:
+def given_in(block: list[ast.stmt]) -> Iterator[str]:
     """The names that statements give to what is no constant."""
     import ast
 

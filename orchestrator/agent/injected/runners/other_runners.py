@@ -14,6 +14,7 @@ from ..checks.pending import Pending, hold, retrieve
 from ..frames import drops_result, is_of, outside
 from ..hooks import Attribute, as_named, compile_by, replace, watch
 from .events import Events, file_of_its_own
+from .examples import left_out
 from .unittests import Unittests, returned
 
 TYPE_CHECKING = False
@@ -255,6 +256,8 @@ class OtherRunners:
                 self._checks.now.lost.append(f"{running.errors[0]}, and nobody looked at it")
         elif told:
             self._tell_begin(running.id)
+            for example in left_out(running.id, running.test):
+                self._checks.doubt(f"an example did not run: {example}")
         self._end(running, told=told)
 
     # --- trial ---

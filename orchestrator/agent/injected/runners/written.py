@@ -37,6 +37,7 @@ import pytest
 from ..checks.reached import reached
 from ..files import read
 from ..source.syntax import FUNCTIONS, first_line, name_of, parsed
+from .examples import left_out
 from .misnamed import is_named, is_nearly_hook, is_nearly_test, names_in
 
 NO_TESTS_IN = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", "venv", "{arch}", "__pycache__")
@@ -108,7 +109,8 @@ def not_collected(
     functions = _function_names(session)
     used = {name for item in items for name in getattr(item, "fixturenames", ())}
     fixtures = _Fixtures(_fixtures(session), used, session.config.pluginmanager.has_plugin("nose"))
-    yield from _left_out(items)
+    for item in items:
+        yield from left_out(item.nodeid, getattr(item, "dtest", None))
     for file in map(str, _files(session, {item.path for item in items})):
         relative = os.path.relpath(file, session.config.rootpath)
         known = any(relative == path or relative.startswith(path + os.sep) for path in said)
@@ -145,19 +147,6 @@ def _may_hold(path: Path, found: _Collected, names: Sequence[str]) -> bool:
 def _function_names(session: pytest.Session) -> Sequence[str]:
     asked = session.config.getini("python_functions")
     return ["test*", *(p if set(p) & set("*?[") else p + "*" for p in asked)]
-
-
-def _left_out(items: Iterable[pytest.Item]) -> Iterator[str]:
-    """Examples that a doctest says are to be skipped; one of which all are skips as a whole."""
-    for item in items:
-        dtest = getattr(item, "dtest", None)
-        if dtest is None:
-            continue
-        examples = getattr(dtest, "examples", ())
-        left = [e.lineno for e in examples if e.options.get(sys.modules["doctest"].SKIP)]
-        if len(left) < len(examples):
-            begins = getattr(dtest, "lineno", None) or 0
-            yield from (f"{item.nodeid} (+SKIP in line {begins + line + 1})" for line in left)
 
 
 def _collected(items: Iterable[pytest.Item], place_in_tree: Place) -> _Collected:

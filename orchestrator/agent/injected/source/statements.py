@@ -62,6 +62,14 @@ def is_check(name: str) -> bool:
     return _CHECK.fullmatch(name) is not None
 
 
+def asks_for_any_close(node: ast.expr) -> bool:
+    """Whether it is `isclose(a, b).any()`, or `any(isclose(a, b))`."""
+    if called(node) != "any":
+        return False
+    of = node.args[0] if node.args else getattr(node.func, "value", None)  # type: ignore[attr-defined]
+    return called(of) == "isclose"
+
+
 def says_differ(node: ast.expr) -> bool:
     """Of an equality, whether it holds where two things are not equal."""
     return isinstance(node, ast.UnaryOp) or (isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.NotEq))

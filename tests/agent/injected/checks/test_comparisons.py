@@ -41,7 +41,7 @@ def test_one_that_fails_is_told_where_nothing_depends_on_it(
     checks = Checks(config, notes)
     children: Any = Dropping(drops=drops)
     checks.comparing = Inner(str(tmp_path), notes, children, End(config, notes)).comparison_fails
-    monkeypatch.setattr("orchestrator.agent.injected.processes.inner._runs_tests", lambda: False)
+    monkeypatch.setattr("orchestrator.agent.injected.processes.inner.runs_pytest", lambda: False)
     monkeypatch.setattr("orchestrator.agent.injected.processes.inner.is_in_test", lambda frame: False)
     module: Any = SimpleNamespace(__name__="numpy.testing", assert_array_less=assert_array_less)
     Comparisons(checks).after_import["numpy.testing"](module)

@@ -1,0 +1,98 @@
+"""Kernels that never ran, because something else was there in their place: what the tree's code did after it had caught
+what their launches raised, or what a test had its modules hold instead. Told as doubts: it may be meant, for what a
+kernel cannot do.
+
+Only where Triton's interpreter runs kernels: what a compiled one's launch raises is seen at no cheap place, and on a
+GPU it is asked what ran there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ..frames import outside
+from ..hooks import watch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ast
+    from types import FrameType, ModuleType
+    from typing import Any, Callable, Iterable, Sequence
+
+    from ..checks.records import Checks
+    from .launches import Launches
+
+
+class NeverRan:
+    """Of this process, by the kernels' names."""
+
+    def __init__(self, checks: Checks, launches: Launches) -> None:
+        self._checks, self._launches = checks, launches
+        self._why: dict[str, str] = {}
+        self._modules = 0
+        self._kernels: list[tuple[str, str, object]] = []  # of so many modules
+        self.after_import: dict[str, Callable[[ModuleType], None]] = {
+            "triton.runtime.interpreter": lambda module: watch(module.GridExecutor, "__call__", failed=self._fails)
+        }
+
+    def tell(self) -> None:
+        """`{"doubt": ...}` for each."""
+        for kernel, why in self._why.items():
+            if kernel not in self._launches.names:
+                self._checks.notes.add(doubt=f"the kernel {kernel} never ran: {why}")
+        self._why = {}
+
+    def look(self) -> None:
+        """At what the tree's modules hold now, in the midst of a test, instead of kernels that they held before."""
+        originals = self._checks.originals
+        if self._modules != len(originals):
+            self._modules = len(originals)
+            self._kernels = [each for each in originals.held() if _is_kernel(each[2])]
+        for module, name, kernel in self._kernels:
+            found = vars(sys.modules[module]).get(name) if module in sys.modules else kernel
+            if found is not kernel:
+                self._why.setdefault(_name_of(kernel), f"{type(found).__name__} stood for {module}.{name} in tests")
+
+    def _fails(self, frame: FrameType, error: BaseException, grid: Any, *_: Any, **__: Any) -> None:
+        kernel = _name_of(grid)
+        if kernel not in self._why and isinstance(error, Exception):
+            place = self._caught(outside(frame, "triton"), [kind.__name__ for kind in type(error).__mro__])
+            if place:
+                why = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
+                self._why[kernel] = f"it raised {why}, and {place} went on without it"
+
+    def _caught(self, frame: FrameType | None, kinds: Iterable[str]) -> str:
+        """Where in the tree the error is caught and no other one raised; nothing where that is a test's affair."""
+        from ..source.uses import program_of
+
+        kinds = set(kinds)
+        while frame is not None:
+            file = os.path.abspath(frame.f_code.co_filename)
+            is_ours = self._checks.is_ours(file)
+            if is_ours and self._checks.marking.helps(file):
+                return ""
+            program = program_of(frame) if is_ours else None
+            handler = None if program is None else program.handler(program.at(frame), kinds, lambda manager: False)
+            if handler is not None:
+                return "" if _raises(handler) else f"{file[len(self._checks.tree) :]} line {frame.f_lineno}"
+            frame = frame.f_back
+        return ""
+
+
+def _is_kernel(value: object) -> bool:
+    """Whether it is one of Triton's, tuned or not."""
+    return type(value).__module__.startswith("triton.runtime") and hasattr(value, "fn")
+
+
+def _name_of(kernel: Any) -> str:
+    """Of what holds a function, or what does."""
+    while hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    return str(kernel.__name__)
+
+
+def _raises(handler: Sequence[ast.stmt]) -> bool:
+    import ast
+
+    return any(isinstance(node, (ast.Raise, ast.Assert)) for statement in handler for node in ast.walk(statement))

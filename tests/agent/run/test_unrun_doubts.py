@@ -1,0 +1,183 @@
+"""What is said of stages that pass while less ran, or another thing, than they seem to say; beside what is honest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.project import local_pod, new_project
+
+pytestmark = pytest.mark.process
+
+KERNEL = """
+import kern
+from triton.runtime.interpreter import GridExecutor
+def scale(x):
+    if x < 0: raise TypeError("it takes no sign")
+    return 2 * x
+kernel = GridExecutor(scale)
+def scaled(x):
+    try:
+        return kernel(x)
+    except Exception:
+        return x + x
+"""
+RUN = "def run(x): return x + len('ab')\ntry:\n    y = run(2{})\nexcept Exception:\n    y = abs(-4)\nprint('y', y)\n"
+VERIFY = (
+    "def verify(x):\n    if x != 2:\n        print(x)\n        return False\n    return True\n{}\nprint('seen', 9)\n"
+)
+CASES = "import os, pytest\nSIZES = {}\n@pytest.mark.parametrize('n', SIZES)\ndef test_a(n): assert len('a' * n) == n\n"
+GOLDEN = (
+    "from pathlib import Path\ndef test_a({1}):\n    golden = {0} / 'golden.txt'\n"
+    "    if not golden.exists(): golden.write_text(str(len('ab')))\n    assert golden.read_text() == str(len('ab'))\n"
+)
+CLOSE = """
+class Truths(list):
+    def any(self): return any(self)
+    def all(self): return all(self)
+def isclose(a, b): return Truths(x == y for x, y in zip(a, b))
+def test_a(): assert isclose([1, 2], [1, {}]).any()
+"""
+TIMES = """
+import sys, time
+def took(call):
+    begin = time.perf_counter()
+    for _ in range(9): call()
+    return (time.perf_counter() - begin) * 1e3
+work = lambda: sum(range(99))
+print('{{"ms": %r, "other_ms": %r, "backend": "%s"}}' % (took(lambda: work{}), took(lambda: sum([1])), sys.argv[1]))
+"""
+OWN_TESTS = "import pytest\ndef test_a(): assert len('ab') == {}\n"
+OWN_RUNNER = """
+import importlib, sys
+tests = importlib.import_module(sys.argv[1])
+try:
+    tests.test_a()
+except AssertionError as error:
+    print("test_a", error)
+print(1, "test seen")
+"""
+FILES = {
+    "kern/__init__.py": "",
+    "kern/ops.py": KERNEL.replace("import kern\n", ""),
+    "triton/__init__.py": "",
+    "triton/runtime/__init__.py": "",
+    "triton/runtime/interpreter.py": "class GridExecutor:\n    def __init__(self, fn): self.fn = fn\n"
+    "    def __call__(self, x): return self.fn(x)\n",
+    "fell_back/test_it.py": "from kern import ops\ndef test_a(): assert ops.scaled(-2) == -4\n",
+    "fell_back_once/test_it.py": "from kern import ops\ndef test_a(): assert ops.scaled(-2) == -4\n"
+    "def test_b(): assert ops.scaled(2) == 4\n",
+    "faked/test_it.py": "from kern import ops\ndef test_a(monkeypatch):\n"
+    "    monkeypatch.setattr(ops, 'kernel', lambda x: x + x)\n    assert ops.scaled(2) == 4\n",
+    "faked_once/test_it.py": "from kern import ops\ndef test_a(monkeypatch):\n"
+    "    monkeypatch.setattr(ops, 'kernel', lambda x: x + x)\n    assert ops.scaled(2) == 4\n"
+    "def test_b(): assert ops.scaled(2) == 4\n",
+    "mistaken.py": RUN.format(", fast=True"),
+    "met.py": RUN.format("").replace("return x", "return open('absent')"),
+    "unheeded.py": VERIFY.format("verify(1)"),
+    "heeded.py": VERIFY.format("assert not verify(1)"),
+    "switched/test_it.py": CASES.format("[1, 2, 3] if os.environ.get('FULL_SIZES') else [1]"),
+    "switched_below/test_it.py": CASES.format("[1]\nif 'FULL_SIZES' in os.environ: SIZES += [2, 3]"),
+    "switched_on/test_it.py": CASES.format("[1, 2, 3] if not os.environ.get('FEW_SIZES') else [1]"),
+    "listed/test_it.py": "def test_a(): assert len('a') == 1\n",
+    "set_aside/test_it.py": "def test_a(): assert len('a') == 1\n",
+    "set_aside/test_other.py.disabled": "def test_b(): assert len('b') == 2\n",
+    "templates/test_it.py": "def test_a(): assert len('a') == 1\n",
+    "templates/test_other.py.j2": "def test_{{ name }}(): assert len('b') == 2\n",
+    "golden/test_it.py": GOLDEN.format("Path(__file__).parent", ""),
+    "kept_apart/test_it.py": GOLDEN.format("tmp_path", "tmp_path"),
+    "any_close/test_it.py": CLOSE.format(3),
+    "all_close/test_it.py": CLOSE.format(2),
+    "names_it.py": TIMES.format(""),
+    "calls_it.py": TIMES.format("()"),
+    "own_runner.py": OWN_RUNNER,
+    "test_own_well.py": OWN_TESTS.format(2),
+    "examples.txt": ">>> 1 + 1\n2\n>>> plot()  # doctest: +SKIP\n",
+}
+NEVER_RAN = "the kernel scale never ran"
+
+
+def stage(name: str, *argv: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "run": ["python", *argv], "expect": {"artifacts": [{"path": name, "from": "stdout"}]}, **more}
+
+
+def pytest_of(name: str) -> dict[str, Any]:
+    return stage(name, "-m", "pytest", name, expect={"tests": {"min_passed": 1}})
+
+
+def depend(folder: str, line: int) -> str:
+    file = f"{folder}/test_it.py"
+    return f"the cases of {file}::test_a depend on FULL_SIZES, which is not set ({file} line {line})"
+
+
+LISTS = "python -m pytest --collect-only -q listed"
+STAGES = [
+    (
+        pytest_of("fell_back"),
+        [f"{NEVER_RAN}: it raised TypeError: it takes no sign, and kern/ops.py line 9 went on without it"],
+    ),
+    (pytest_of("fell_back_once"), []),
+    (pytest_of("faked"), [f"{NEVER_RAN}: function stood for kern.ops.kernel in tests"]),
+    (pytest_of("faked_once"), []),
+    (
+        stage("mistaken", "mistaken.py"),
+        [
+            "TypeError: run() got an unexpected keyword argument 'fast' was caught, "
+            "and y got another value (mistaken.py line 4)"
+        ],
+    ),
+    (stage("met", "met.py"), []),
+    (stage("unheeded", "unheeded.py"), ["verify() returned False, and nothing depends on it (unheeded.py line 6)"]),
+    (stage("heeded", "heeded.py"), []),
+    (
+        pytest_of("switched"),
+        [depend("switched", 2)],
+    ),
+    (
+        pytest_of("switched_below"),
+        [depend("switched_below", 3)],
+    ),
+    (pytest_of("switched_on"), []),
+    (
+        stage("listed", "", run=["sh", "-c", LISTS]),
+        ["pytest was only asked to collect 1 test, and none of them ran (listed/test_it.py::test_a)"],
+    ),
+    (stage("listed_and_run", "", run=["sh", "-c", f"{LISTS}; python -m pytest -q listed"]), []),
+    (
+        pytest_of("set_aside"),
+        ["set_aside/test_other.py.disabled holds tests, and nobody looks at it under that name"],
+    ),
+    (pytest_of("templates"), []),
+    (pytest_of("golden"), ["tests read golden/golden.txt, which they have made themselves: the commit holds none"]),
+    (pytest_of("kept_apart"), []),
+    (pytest_of("any_close"), ["any() of what is close is asserted, and not all of it is (any_close/test_it.py:6)"]),
+    (pytest_of("all_close"), []),
+    (
+        stage("only_named", "names_it.py", "torch"),
+        ["what is timed only names work, and does not call it (names_it.py line 8)"],
+    ),
+    (stage("called", "calls_it.py", "torch"), []),
+    (
+        stage("claimed", "calls_it.py", "cuda"),
+        ["artifact claimed says that backend is 'cuda', and the stage used no CUDA"],
+    ),
+    (
+        stage("examples", "-m", "doctest", "-v", "examples.txt"),
+        ["an example did not run: doctest examples.txt (+SKIP in line 3)"],
+    ),
+    (stage("ran_by_itself", "own_runner.py", "test_own_well"), []),
+]
+"""Each with the doubts that are said of it."""
+
+
+def test_what_ran_less_than_it_seems_is_said(tmp_path: Path) -> None:
+    project = new_project(tmp_path, {"local": local_pod(tmp_path)})
+    runbook = {"name": "r", "environment": {"python": "system"}, "stages": [stage for stage, _ in STAGES]}
+    project.commit({**FILES, "runbooks/r.yaml": json.dumps(runbook)})
+    outcome = project.validate("--runbook", "r")
+    assert outcome.exit_code == 0, outcome.stdout
+    said = {s["name"]: s["doubts"] for s in outcome.json["stages"]}
+    assert said == {stage["name"]: doubts for stage, doubts in STAGES}
