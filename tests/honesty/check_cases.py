@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from typing import Any
 
@@ -103,6 +104,11 @@ async def all_of_it():
 
 def _file(body: str) -> str:
     return _HEAD + "def test_a():\n" + textwrap.indent(textwrap.dedent(body).strip(), "    ") + "\n"
+
+
+def _since_311(*cases: Case) -> tuple[Case, ...]:
+    """Of groups of tasks and of exceptions."""
+    return cases if sys.version_info >= (3, 11) else ()
 
 
 def _ran(name: str, body: str, says: str) -> Case:
@@ -245,10 +251,16 @@ HONEST = [
           "with pytest.raises(Exception, match='int'): int('x')\n"
           "def check(x): assert x == 1\nwith pytest.raises(AssertionError): check(2)",
          "exceptions that are expected, an assertion's among them"),
-    _ran("check_group", f"{_GROUP}failed = []\ntry: asyncio.run(all_of_it())\n"
-         "except* AssertionError as group: failed += group.exceptions\nassert len(failed) == 1\n"
-         "try: asyncio.run(all_of_it())\nexcept* AssertionError: pass\nelse: pytest.fail('accepted')",
-         "a failure in a group of tasks is expected"),
+    *_since_311(
+        _ran("check_group", f"{_GROUP}failed = []\ntry: asyncio.run(all_of_it())\n"
+             "except* AssertionError as group: failed += group.exceptions\nassert len(failed) == 1\n"
+             "try: asyncio.run(all_of_it())\nexcept* AssertionError: pass\nelse: pytest.fail('accepted')",
+             "a failure in a group of tasks is expected"),
+        _lost("grouped", f"{_GROUP}try: asyncio.run(all_of_it())\nexcept* AssertionError: pass",
+              "it fails in a group of tasks, whose exceptions are dropped", "check_group"),
+        _lost("grouped_whole", f"{_GROUP}try: asyncio.run(all_of_it())\nexcept Exception as e: print(e)",
+              "it fails in a group of tasks, which is caught as a whole and printed", "check_group"),
+    ),
     truth(tests("check_edges", "passed", "", """
         import pytest
         from numbers_of_its_own import first
@@ -437,10 +449,6 @@ LIES = [
           "a helper returns at the failed assertion", "check_refused_in_helpers"),
     _lost("suppressed", "with contextlib.suppress(Exception): work(2)", "the failed assertion is suppressed",
           "check_refused"),
-    _lost("grouped", f"{_GROUP}try: asyncio.run(all_of_it())\nexcept* AssertionError: pass",
-          "it fails in a group of tasks, whose exceptions are dropped", "check_group"),
-    _lost("grouped_whole", f"{_GROUP}try: asyncio.run(all_of_it())\nexcept Exception as e: print(e)",
-          "it fails in a group of tasks, which is caught as a whole and printed", "check_group"),
     _lost("tuple", "assert (1 == 2, 'a message')", "a tuple is asserted", "check_message"),
     _lost("returned", "return 1 == 2", "the comparison is returned, not asserted", "check_message"),
     _lost("any_exception", "with pytest.raises(Exception):\n    x = len('a')\n    assert x == 2",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from itertools import islice
-from typing import TYPE_CHECKING, Iterator, NamedTuple
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple
 
 from ..frames import codes_in
 from .syntax import parsed
@@ -71,14 +71,15 @@ class _Numbered:
         self._places: list[Place] = []
         self._codes: list[CodeType] = []
         try:
-            module = deepcopy(module)
-            for node in ast.walk(module):
-                if isinstance(node, (ast.expr, ast.stmt, ast.excepthandler)):
-                    self._places.append(
-                        Place(node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0)
-                    )
-                    node.lineno = node.end_lineno = len(self._places)
-            self._codes = codes_in(compile(module, file, "exec", dont_inherit=True))
+            copied = deepcopy(module)
+            nodes: list[Any] = [node for node in ast.walk(copied) if hasattr(node, "lineno")]
+            for node in nodes:
+                self._places.append(Place(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset))
+                node.lineno = node.end_lineno = len(self._places)
+            for node in nodes:
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                    node.func.end_lineno = node.lineno  # where Python 3.10 has the call of a method stand
+            self._codes = codes_in(compile(copied, file, "exec", dont_inherit=True))
         except (SyntaxError, ValueError, RecursionError):
             pass
 
