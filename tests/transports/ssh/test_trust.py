@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import shutil
 import socket
 import threading
@@ -171,13 +172,19 @@ def test_what_a_server_says_that_speaks_no_ssh(sshd: Sshd, monkeypatch: pytest.M
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def turn_away() -> None:
-            while True:
-                with server.accept()[0] as peer:
-                    peer.sendall(b"Not allowed at this time\r\n")
+            with contextlib.suppress(OSError):  # until the end
+                while True:
+                    with server.accept()[0] as peer:
+                        peer.sendall(b"Not allowed at this time\r\n")
 
-        threading.Thread(target=turn_away, daemon=True).start()
-        with pytest.raises(Unreachable, match=r"no SSH server answers there \(it says: Not allowed at this time\)"):
-            connect(sshd, port=server.getsockname()[1])
+        thread = threading.Thread(target=turn_away)
+        thread.start()
+        try:
+            with pytest.raises(Unreachable, match=r"no SSH server answers there \(it says: Not allowed at this time\)"):
+                connect(sshd, port=server.getsockname()[1])
+        finally:  # before another test's socket gets its number
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 @pytest.mark.ssh
