@@ -314,4 +314,7 @@ def no_server(beginning: bytes) -> Iterator[int]:
                             connection.sendall(more)
 
         threading.Thread(target=talk, daemon=True).start()
-        yield listener.getsockname()[1]
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)  # nobody accepts on a number that another socket has by then
