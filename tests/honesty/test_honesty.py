@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -161,5 +162,6 @@ def test_each_lie_stands_beside_an_honest_case() -> None:
     assert {case.honest for case in CASES if case.honest} <= honest
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="some cases are written in Python 3.11")
 def test_the_documents_list_the_catalogue() -> None:
     assert (ROOT / "docs" / "honesty.md").read_text() == table(), "python -m tests.honesty > docs/honesty.md"
