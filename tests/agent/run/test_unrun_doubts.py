@@ -82,6 +82,13 @@ FILES = {
     "switched/test_it.py": CASES.format("[1, 2, 3] if os.environ.get('FULL_SIZES') else [1]"),
     "switched_below/test_it.py": CASES.format("[1]\nif 'FULL_SIZES' in os.environ: SIZES += [2, 3]"),
     "switched_on/test_it.py": CASES.format("[1, 2, 3] if not os.environ.get('FEW_SIZES') else [1]"),
+    "switched_by_name/test_it.py": CASES.format(
+        "[1]\nFULL = os.environ.get('FULL_SIZES', '0') in ('1', 'yes')\nif FULL: SIZES.extend([2, 3])"
+    ),
+    "switched_off/test_it.py": CASES.format(
+        "[1, 2, 3]\nif os.environ.get('FEW_SIZES', '0') != '0': SIZES = SIZES[:1]\n"
+        "DEVICES = ['cuda'] if os.getenv('USE_GPU') else ['cpu']"
+    ).replace("'n', SIZES)", "'n', SIZES, ids=str if os.getenv('WORDS') else None)"),
     "listed/test_it.py": "def test_a(): assert len('a') == 1\n",
     "set_aside/test_it.py": "def test_a(): assert len('a') == 1\n",
     "set_aside/test_other.py.disabled": "def test_b(): assert len('b') == 2\n",
@@ -140,7 +147,9 @@ STAGES = [
         pytest_of("switched_below"),
         [depend("switched_below", 3)],
     ),
+    (pytest_of("switched_by_name"), [depend("switched_by_name", 4)]),
     (pytest_of("switched_on"), []),
+    (pytest_of("switched_off"), []),
     (
         stage("listed", "", run=["sh", "-c", LISTS]),
         ["pytest was only asked to collect 1 test, and none of them ran (listed/test_it.py::test_a)"],
