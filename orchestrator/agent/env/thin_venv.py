@@ -102,7 +102,7 @@ def _names_of_python(below: Interpreter) -> set[str]:
 
 
 def _scripts(below: Interpreter) -> Iterator[tuple[str, bytes, bytes]]:
-    """Name, options and body of each script of the environment that its own Python runs, or that of what it lies over."""
+    """Name, options and body of each script of the environment that its own Python runs, or one below it."""
     ours = {os.path.realpath(folder) for folder in below.bins}  # the way to the environment may be a link
     for name in _listed(below.bin):
         try:

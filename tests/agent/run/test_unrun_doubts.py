@@ -76,6 +76,11 @@ FILES = {
     "    monkeypatch.setattr(ops, 'kernel', lambda x: x + x)\n    assert ops.scaled(2) == 4\n"
     "def test_b(): assert ops.scaled(2) == 4\n",
     "mistaken.py": RUN.format(", fast=True"),
+    "mistaken_below.py": "class Fast:\n    def run(self, x): return x + self.missing\ndef run(x):\n    try:\n"
+    "        return Fast().run(x)\n    except Exception:\n        return abs(-x)\nprint('y', run(2))\n",
+    "tried.py": "import math\ndef number(x):\n    try:\n        return math.sqrt(x)\n    except Exception:\n"
+    "        return repr(x)\nx = [4]\ntry:\n    x = x.numpy()\nexcept Exception:\n    x = list(x)\n"
+    "print('y', number('a'), x)\n",
     "met.py": RUN.format("").replace("return x", "return open('absent')"),
     "unheeded.py": VERIFY.format("verify(1)"),
     "heeded.py": VERIFY.format("assert not verify(1)"),
@@ -92,13 +97,31 @@ FILES = {
     "listed/test_it.py": "def test_a(): assert len('a') == 1\n",
     "set_aside/test_it.py": "def test_a(): assert len('a') == 1\n",
     "set_aside/test_other.py.disabled": "def test_b(): assert len('b') == 2\n",
+    "backed_up/test_it.py": "def test_a(): assert len('a') == 1\n",
+    "backed_up/test_it.py.orig": "def test_a(): assert len('a') == 2\n",
     "templates/test_it.py": "def test_a(): assert len('a') == 1\n",
     "templates/test_other.py.j2": "def test_{{ name }}(): assert len('b') == 2\n",
     "golden/test_it.py": GOLDEN.format("Path(__file__).parent", ""),
     "kept_apart/test_it.py": GOLDEN.format("tmp_path", "tmp_path"),
+    "golden_missed/test_it.py": "from pathlib import Path\nGOLDEN = Path(__file__).parent / 'golden.txt'\n"
+    "def test_a():\n    try:\n        want = GOLDEN.read_text()\n    except OSError:\n"
+    "        want = str(len('ab'))\n        GOLDEN.write_text(want)\n    assert want == str(len('ab'))\n",
+    "golden_changed/golden.txt": "2",
+    "golden_changed/test_it.py": "from pathlib import Path\nGOLDEN = Path(__file__).parent / 'golden.txt'\n"
+    "def test_a():\n    was = GOLDEN.read_text()\n    GOLDEN.write_text('3')\n    assert GOLDEN.read_text() == '3'\n"
+    "    GOLDEN.write_text(was)\n    GOLDEN.chmod(0o644)\n    assert GOLDEN.read_text() == '2'\n",
     "any_close/test_it.py": CLOSE.format(3),
     "all_close/test_it.py": CLOSE.format(2),
+    "one_close/test_it.py": CLOSE.format(3)
+    .replace("zip(a, b)", "zip(a, b if type(b) is list else [b] * 2)")
+    .replace(
+        "def test_a(): assert isclose([1, 2], [1, 3])",
+        "def test_a():\n    assert isclose([1, 2], 2).any()\n    sought = 1\n    assert isclose([1, 2], sought)",
+    ),
     "names_it.py": TIMES.format(""),
+    "made_by_it.py": TIMES.format("")
+    .replace("9): call()", "9):\n        made = call()\n        made()")
+    .replace("sum([1])", "work"),
     "calls_it.py": TIMES.format("()"),
     "own_runner.py": OWN_RUNNER,
     "test_own_well.py": OWN_TESTS.format(2),
@@ -136,6 +159,14 @@ STAGES = [
             "and y got another value (mistaken.py line 4)"
         ],
     ),
+    (
+        stage("mistaken_below", "mistaken_below.py"),
+        [
+            "AttributeError: 'Fast' object has no attribute 'missing' was caught, "
+            "and another value was returned (mistaken_below.py line 6)"
+        ],
+    ),
+    (stage("tried", "tried.py"), []),
     (stage("met", "met.py"), []),
     (stage("unheeded", "unheeded.py"), ["verify() returned False, and nothing depends on it (unheeded.py line 6)"]),
     (stage("heeded", "heeded.py"), []),
@@ -152,23 +183,31 @@ STAGES = [
     (pytest_of("switched_off"), []),
     (
         stage("listed", "", run=["sh", "-c", LISTS]),
-        ["pytest was only asked to collect 1 test, and none of them ran (listed/test_it.py::test_a)"],
+        ["pytest was only asked to collect 1 test, and none of them ran in this stage (listed/test_it.py::test_a)"],
     ),
     (stage("listed_and_run", "", run=["sh", "-c", f"{LISTS}; python -m pytest -q listed"]), []),
     (
         pytest_of("set_aside"),
         ["set_aside/test_other.py.disabled holds tests, and nobody looks at it under that name"],
     ),
+    (pytest_of("backed_up"), []),
     (pytest_of("templates"), []),
     (pytest_of("golden"), ["tests read golden/golden.txt, which they have made themselves: the commit holds none"]),
+    (
+        pytest_of("golden_missed"),
+        ["tests read golden_missed/golden.txt, which they have made themselves: the commit holds none"],
+    ),
+    (pytest_of("golden_changed"), []),
     (pytest_of("kept_apart"), []),
     (pytest_of("any_close"), ["any() of what is close is asserted, and not all of it is (any_close/test_it.py:6)"]),
     (pytest_of("all_close"), []),
+    (pytest_of("one_close"), []),
     (
         stage("only_named", "names_it.py", "torch"),
         ["what is timed only names work, and does not call it (names_it.py line 8)"],
     ),
     (stage("called", "calls_it.py", "torch"), []),
+    (stage("made", "made_by_it.py", "torch"), []),
     (
         stage("claimed", "calls_it.py", "cuda"),
         ["artifact claimed says that backend is 'cuda', and the stage used no CUDA"],

@@ -1,5 +1,5 @@
-"""Files beside the tests that a session reads and has made itself: golden files that are written where there are none,
-which say whatever the code returned. In a commit's fresh tree there never are.
+"""Files beside the tests that a session reads, or looks for, and has made itself: golden files that are written where
+there are none, which say whatever the code returned. In a commit's fresh tree there never are.
 """
 
 from __future__ import annotations
@@ -23,20 +23,24 @@ class MadeFiles:
     def __init__(self, tree: str) -> None:
         self._tree = tree
         self._since = time.time()
-        self._read: set[str] = set()
+        self._made: set[str] = set()
+        self._kept: set[str] = set()  # what was there when it was written, as files of the commit are
         sys.addaudithook(lambda event, args: tell(self._opens, *args) if event == "open" else None)
 
     def _opens(self, file: Any, mode: object, flags: int) -> None:
-        if isinstance(file, (str, bytes, os.PathLike)) and flags & os.O_ACCMODE == os.O_RDONLY:
-            path = os.path.abspath(os.fsdecode(file))
-            is_data = path.startswith(self._tree) and not path.endswith(_CODE) and path not in self._read
-            if is_data and os.path.isfile(path) and os.stat(path).st_ctime >= self._since:
-                self._read.add(path)
+        path = os.path.abspath(os.fsdecode(file)) if isinstance(file, (str, bytes, os.PathLike)) else ""
+        if not path.startswith(self._tree) or path.endswith(_CODE) or path in self._made or path in self._kept:
+            return
+        is_there = os.path.isfile(path)
+        if flags & os.O_ACCMODE != os.O_RDONLY:
+            self._kept.update([path] if is_there and os.stat(path).st_mtime < self._since else [])
+        elif not is_there or os.stat(path).st_mtime >= self._since:  # one that is looked for may be made then
+            self._made.add(path)
 
     def told(self, folders: Iterable[str]) -> Iterator[str]:
         """Of those that are still there below `folders` of tests, a sentence; what begins with a dot is a tool's."""
         around = tuple(folder + os.sep for folder in folders if folder + os.sep != self._tree)
-        below = [path[len(self._tree) :] for path in sorted(self._read) if path.startswith(around)]
+        below = [path[len(self._tree) :] for path in sorted(self._made) if path.startswith(around)]
         left = [name for name in below if f"{os.sep}." not in f"{os.sep}{name}" and os.path.isfile(self._tree + name)]
         if left:
             more = f" and {len(left) - 1} more files" if len(left) > 1 else ""
