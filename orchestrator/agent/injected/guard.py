@@ -266,7 +266,7 @@ def _notebooks(guard: Guard) -> Any:
 def _never_ran(guard: Guard) -> Any:
     from .kernels.never_ran import NeverRan
 
-    return NeverRan(guard.checks, guard._launches)
+    return NeverRan(guard.checks)
 
 
 @_late("torch._dynamo", "torch._dynamo.symbolic_convert")

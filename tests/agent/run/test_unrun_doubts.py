@@ -75,6 +75,9 @@ FILES = {
     "faked_once/test_it.py": "from kern import ops\ndef test_a(monkeypatch):\n"
     "    monkeypatch.setattr(ops, 'kernel', lambda x: x + x)\n    assert ops.scaled(2) == 4\n"
     "def test_b(): assert ops.scaled(2) == 4\n",
+    "faked_beside/test_it.py": "import subprocess, sys\nfrom kern import ops\ndef test_a(monkeypatch):\n"
+    "    monkeypatch.setattr(ops, 'kernel', lambda x: x + x)\n    assert ops.scaled(2) == 4\n"
+    "def test_b(): subprocess.run([sys.executable, '-c', 'from kern import ops; ops.scaled(2)'], check=True)\n",
     "mistaken.py": RUN.format(", fast=True"),
     "mistaken_below.py": "class Fast:\n    def run(self, x): return x + self.missing\ndef run(x):\n    try:\n"
     "        return Fast().run(x)\n    except Exception:\n        return abs(-x)\nprint('y', run(2))\n",
@@ -152,6 +155,7 @@ STAGES = [
     (pytest_of("fell_back_once"), []),
     (pytest_of("faked"), [f"{NEVER_RAN}: function stood for kern.ops.kernel in tests"]),
     (pytest_of("faked_once"), []),
+    (pytest_of("faked_beside"), []),
     (
         stage("mistaken", "mistaken.py"),
         [
