@@ -141,6 +141,10 @@ class Guard:
         if _never_ran in self._late:
             self._late[_never_ran].look()
 
+    def when_opened(self, look: Callable[[Any, object, int], None]) -> None:
+        """Have it look at each file that this process opens."""
+        self._files.when_opened(look)
+
     def note_test_files(self, files: Iterable[str]) -> None:
         """Write down where the tests that a session has collected lie, if not in the tree."""
         self._imports.look_at_tests(files)

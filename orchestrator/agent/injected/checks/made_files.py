@@ -5,10 +5,7 @@ there are none, which say whatever the code returned. In a commit's fresh tree t
 from __future__ import annotations
 
 import os
-import sys
 import time
-
-from ..hooks import tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,9 +22,8 @@ class MadeFiles:
         self._since = time.time()
         self._made: set[str] = set()
         self._kept: set[str] = set()  # what was there when it was written, as files of the commit are
-        sys.addaudithook(lambda event, args: tell(self._opens, *args) if event == "open" else None)
 
-    def _opens(self, file: Any, mode: object, flags: int) -> None:
+    def opens(self, file: Any, mode: object, flags: int) -> None:
         path = os.path.abspath(os.fsdecode(file)) if isinstance(file, (str, bytes, os.PathLike)) else ""
         if not path.startswith(self._tree) or path.endswith(_CODE) or path in self._made or path in self._kept:
             return

@@ -327,7 +327,7 @@ class _Marker:
         elif isinstance(test, ast.Compare) and statements.are_truths(test):
             sides = (side.func.value if not side.args else side.args[0] for side in (test.left, *test.comparators))  # type: ignore[attr-defined]
             after.append(call_seen(node, "compared_truths", *sides))
-        close = statements.any_close(test)
+        close = statements.any_close(test) if isinstance(test, ast.Call) else ()
         if close:
             _see_close(test, close, f"{self._facts.path}:{node.lineno}")
         asked = statements.limited(test)

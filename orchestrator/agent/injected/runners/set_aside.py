@@ -18,7 +18,7 @@ def set_aside(items: Iterable[Any], tree: str) -> Iterator[str]:
     """Those beside the files of collected items, in a sentence each; a template is no Python. Nothing is said of one
     whose tests the file has that it is a copy of, or what that is made of.
     """
-    for folder in sorted({os.path.dirname(str(item.path)) for item in items}):
+    for folder in sorted({os.path.dirname(file) for file in map(str, {item.path for item in items})}):
         for name in sorted(os.listdir(folder)) if f"{folder}{os.sep}".startswith(tree) else ():
             named = _NAMED.fullmatch(name)
             if named and not _tests_in(os.path.join(folder, name)) <= _tests_in(os.path.join(folder, named[1])):

@@ -27,8 +27,8 @@ def switched_cases(items: Iterable[Any], tree: str) -> Iterator[str]:
     """Of pytest's items, those functions of the tree, in a sentence each."""
     tests: dict[str, dict[str, str]] = {}
     for item in items:
-        code = getattr(getattr(item, "function", None), "__code__", None)
-        if hasattr(item, "callspec") and code is not None and code.co_filename.startswith(tree):
+        code = getattr(getattr(item, "function", None), "__code__", None) if hasattr(item, "callspec") else None
+        if code is not None and code.co_filename.startswith(tree):
             tests.setdefault(code.co_filename, {}).setdefault(code.co_name, item.nodeid.partition("[")[0])
     for file, names in tests.items():
         source = read(file)
