@@ -31,7 +31,7 @@ from .stage import Config, Notes, known_test, moved_up, read_config, stack_signa
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterable
+    from typing import Any, Callable, Iterable, Mapping
 
 PLUGIN = "nsa_pod_injected.pytest_plugin"
 _installed: list[Guard] = []
@@ -141,9 +141,9 @@ class Guard:
         if _never_ran in self._late:
             self._late[_never_ran].look()
 
-    def when_opened(self, look: Callable[[Any, object, int], None]) -> None:
-        """Have it look at each file that this process opens."""
-        self._files.when_opened(look)
+    def when(self, looks: Mapping[str, Callable[..., None]]) -> None:
+        """Have them look at events of Python's own in this process, by their names."""
+        self._files.when(looks)
 
     def note_test_files(self, files: Iterable[str]) -> None:
         """Write down where the tests that a session has collected lie, if not in the tree."""

@@ -442,7 +442,7 @@ class Collection:
         self._ignored: list[Path] = []
         self._names = Names()
         self._made = MadeFiles(_guard.checks.tree)
-        _guard.when_opened(self._made.opens)
+        _guard.when(self._made.looks)
 
     @_wrapping(tryfirst=True)
     def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> Wrapper:

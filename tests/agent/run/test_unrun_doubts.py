@@ -34,6 +34,26 @@ GOLDEN = (
     "from pathlib import Path\ndef test_a({1}):\n    golden = {0} / 'golden.txt'\n"
     "    if not golden.exists(): golden.write_text(str(len('ab')))\n    assert golden.read_text() == str(len('ab'))\n"
 )
+CHANGED = """
+from pathlib import Path
+GOLDEN = Path(__file__).parent / "golden.txt"
+OTHER, NEW = GOLDEN.with_name("other.txt"), GOLDEN.with_name("new.txt")
+def test_a():
+    was = GOLDEN.read_text()
+    GOLDEN.write_text("3")
+    assert GOLDEN.read_text() == "3"
+    GOLDEN.write_text(was)
+    GOLDEN.chmod(0o644)
+    assert GOLDEN.read_text() == "2"
+def test_b():
+    NEW.write_text("4")
+    NEW.replace(OTHER)
+    assert OTHER.read_text() == "4"
+def test_c():
+    touched = GOLDEN.with_name("touched.txt")
+    touched.touch()
+    assert touched.read_text() == "5"
+"""
 CLOSE = """
 class Truths(list):
     def any(self): return any(self)
@@ -110,9 +130,9 @@ FILES = {
     "def test_a():\n    try:\n        want = GOLDEN.read_text()\n    except OSError:\n"
     "        want = str(len('ab'))\n        GOLDEN.write_text(want)\n    assert want == str(len('ab'))\n",
     "golden_changed/golden.txt": "2",
-    "golden_changed/test_it.py": "from pathlib import Path\nGOLDEN = Path(__file__).parent / 'golden.txt'\n"
-    "def test_a():\n    was = GOLDEN.read_text()\n    GOLDEN.write_text('3')\n    assert GOLDEN.read_text() == '3'\n"
-    "    GOLDEN.write_text(was)\n    GOLDEN.chmod(0o644)\n    assert GOLDEN.read_text() == '2'\n",
+    "golden_changed/other.txt": "4",
+    "golden_changed/touched.txt": "5",
+    "golden_changed/test_it.py": CHANGED,
     "any_close/test_it.py": CLOSE.format(3),
     "all_close/test_it.py": CLOSE.format(2),
     "one_close/test_it.py": CLOSE.format(3)

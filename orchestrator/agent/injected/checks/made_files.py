@@ -9,7 +9,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterable, Iterator
+    from typing import Any, Callable, Iterable, Iterator
 
 _CODE = (".py", ".pyc", ".so")
 
@@ -21,17 +21,31 @@ class MadeFiles:
         self._tree = tree
         self._since = time.time()
         self._made: set[str] = set()
-        self._kept: set[str] = set()  # what was there when it was written, as files of the commit are
+        self._kept: set[str] = set()  # what was there when it was changed, as files of the commit are
+        self.looks: dict[str, Callable[..., None]] = {
+            "open": self._opens,
+            "os.utime": self._changes,
+            "os.rename": lambda source, target, *_: self._changes(target),
+        }
 
-    def opens(self, file: Any, mode: object, flags: int) -> None:
-        path = os.path.abspath(os.fsdecode(file)) if isinstance(file, (str, bytes, os.PathLike)) else ""
-        if not path.startswith(self._tree) or path.endswith(_CODE) or path in self._made or path in self._kept:
-            return
-        is_there = os.path.isfile(path)
+    def _opens(self, file: Any, mode: object, flags: int) -> None:
         if flags & os.O_ACCMODE != os.O_RDONLY:
-            self._kept.update([path] if is_there and os.stat(path).st_mtime < self._since else [])
-        elif not is_there or os.stat(path).st_mtime >= self._since:  # one that is looked for may be made then
-            self._made.add(path)
+            self._changes(file)
+            return
+        path = self._data(file)
+        if path and (not os.path.isfile(path) or os.stat(path).st_mtime >= self._since):
+            self._made.add(path)  # also one that is looked for, which may be made then
+
+    def _changes(self, file: Any, *_: object) -> None:
+        path = self._data(file)
+        if path and os.path.isfile(path) and os.stat(path).st_mtime < self._since:
+            self._kept.add(path)
+
+    def _data(self, file: Any) -> str:
+        """The path of a file of the tree of which nothing is known yet; nothing of any other."""
+        path = os.path.abspath(os.fsdecode(file)) if isinstance(file, (str, bytes, os.PathLike)) else ""
+        is_new = path.startswith(self._tree) and not path.endswith(_CODE)
+        return path if is_new and path not in self._made and path not in self._kept else ""
 
     def told(self, folders: Iterable[str]) -> Iterator[str]:
         """Of those that are still there below `folders` of tests, a sentence; what begins with a dot is a tool's."""

@@ -14,7 +14,7 @@ from ..hooks import tell, watch
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
-    from typing import Any, Callable
+    from typing import Any, Callable, Mapping
 
     from ..stage import Config, Notes
 
@@ -55,9 +55,10 @@ class ReadFiles:
 
         sys.addaudithook(hook)
 
-    def when_opened(self, look: Callable[[Any, object, int], None]) -> None:
-        """Have it look at each file that is opened from now on: each hook of Python's own is called for all events."""
-        self._looks["open"].append(look)
+    def when(self, looks: Mapping[str, Callable[..., None]]) -> None:
+        """Have others look at events too, by their names: each hook of Python's own is called for all events."""
+        for event, look in looks.items():
+            self._looks.setdefault(event, []).append(look)
 
     def _opens(self, file: Any, mode: object, flags: int) -> None:
         if not isinstance(file, int) and flags & os.O_ACCMODE != os.O_WRONLY and not flags & _MADE_THERE:
