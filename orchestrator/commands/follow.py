@@ -60,4 +60,4 @@ def _follow(o: Follow, *, wait: bool) -> int:
     with Progress(o.verbosity) as progress, Notice(o.notify, progress) as notice:
         result = follow_task.follow(reach(o, progress), choice, wait=wait)
         notice.ended(result)
-    return show_result(result, o.as_json)
+    return show_result(result, o.as_json, o.top)

@@ -47,4 +47,4 @@ def pack(o: Pack) -> int:
 @takes(Open)
 def open_(o: Open) -> int:
     """Check a packed run file by file, keep it with the others, and judge it again from its evidence."""
-    return show_result(pack_task.open_(o.file, o.kept_in, o.top), o.as_json)
+    return show_result(pack_task.open_(o.file, o.kept_in, o.top), o.as_json, o.top)

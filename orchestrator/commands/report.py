@@ -57,7 +57,7 @@ def report(o: Report) -> int:
     result = hidden.result(found.rejudge())
     told = report_task.Told(result, found.plan(), found.path, hidden, o.output)
     if form == "text" and not o.output:
-        report_task.show(told, stdout())
+        report_task.show(told, stdout(), o.top)
     else:
         write(report_task.written(told, form), o.output)
     return result.exit_code

@@ -65,7 +65,7 @@ def validate(o: Validate) -> int:
         else:
             result = resume_task.resume(request, session, claim, o.resume)
         notice.ended(result)
-    return show_result(result, o.as_json)
+    return show_result(result, o.as_json, o.top)
 
 
 def _preview(request: request_task.Request, progress: Progress, as_json: bool) -> int:

@@ -65,7 +65,7 @@ def wrong_workdir(path: str) -> str | None:
 
     OSError for a folder that is not nsa-pod's own: to be closed, and tidied, it would be taken from others.
     """
-    os.makedirs(path, mode=0o700, exist_ok=True)
+    os.makedirs(os.path.realpath(path), mode=0o700, exist_ok=True)  # a link may be there before what it leads to
     status = os.stat(path)
     if status.st_uid != os.getuid():
         return f"{path} belongs to another user (uid {status.st_uid})"
@@ -73,22 +73,21 @@ def wrong_workdir(path: str) -> str | None:
         return f"other users can write {path} (mode {stat.S_IMODE(status.st_mode):o})"
     others = others_in(path, status.st_mode & 0o077 != 0)
     if others:
-        raise OSError(errno.ENOTEMPTY, f"{others} lies there, which is not nsa-pod's", path)
+        raise OSError(errno.ENOTEMPTY, others, path)
     if status.st_mode & 0o077:
         os.chmod(path, stat.S_IMODE(status.st_mode) & 0o700)
     return None
 
 
 def others_in(path: str, is_open: bool) -> str | None:
-    """What makes the folder somebody else's: it is the home, or it is open to others and holds things, and no agent has
-    been there; None if nothing does.
+    """Why the folder is somebody else's: it is the home, or it is open to others and holds things, and no agent has
+    been there; None if it is not.
     """
-    home = os.path.expanduser("~")
-    if os.path.realpath(path) == os.path.realpath(home):
-        return f"the home {home}"
+    if os.path.realpath(path) == os.path.realpath(os.path.expanduser("~")):
+        return "it is the user's home, and not nsa-pod's own folder"
     there = sorted({*os.listdir(path)} - {"lost+found"}) if is_open else []
     is_own = any(glob.glob(os.path.join(glob.escape(path), trace)) for trace in TRACES)
-    return None if is_own or not there else there[0]
+    return None if is_own or not there else f"{there[0]} lies there, which is not nsa-pod's"
 
 
 def is_whole(path: str, digest: str) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
@@ -22,8 +24,10 @@ _LONGEST = 1000
 _STEP = "  "
 
 
-def show(result: Result, console: Console) -> None:
-    """The stages, why some did not pass, the verdict line, and where the report is."""
+def show(result: Result, console: Console, top: Path = Path()) -> None:
+    """The stages, why some did not pass, the verdict line, and where the report is: from here, where the repository's
+    `top` is elsewhere.
+    """
     console.print(_stages(result.stages))
     common = trouble.common_variables(result.stages)
     for what in trouble.troubles(result):
@@ -40,7 +44,8 @@ def show(result: Result, console: Console) -> None:
         console.print(f"[red]error:[/] {escape(plain(result.error))}", soft_wrap=True)
     colour = OUTCOMES[result.verdict].colour if result.verdict else "default"
     console.print(f"[bold {colour}]{escape(plain(result.summary))}[/]", soft_wrap=True)
-    console.print(f"report: {escape(result.path)}/report.md", soft_wrap=True)
+    path = result.path if os.path.isabs(result.path) else os.path.relpath(top / result.path)
+    console.print(f"report: {escape(path)}/report.md", soft_wrap=True)
 
 
 def _stages(stages: Iterable[StageResult]) -> Table:

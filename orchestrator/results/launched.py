@@ -4,6 +4,7 @@ by what it is compared with, each comparison holds.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -24,17 +25,23 @@ class Stage(NamedTuple):
     def passed(self) -> set[str]:
         return {test.id for test in self.session.with_outcome("passed")}
 
+    def of_one(self) -> set[str]:
+        """The kernels that one test alone launched, as the first that needs what is kept for all."""
+        tests = Counter(kernel for test in self.passed() for kernel in self.kernels(test))
+        return {kernel for kernel, n in tests.items() if n == 1}
+
 
 def fewer(name: str, now: Stage, before: Sequence[Stage], then: str) -> Iterator[str]:
     """As sentences; `before` are earlier runs, the last one first, which is `then`. Of a test that launches another
-    kernel instead nothing is said: it has another name now.
+    kernel instead nothing is said: it has another name now. Nor where one test alone launched it, and another one does.
     """
     found: dict[str, list[str]] = {}
     passed = [stage.passed() for stage in before]
+    moved = now.of_one() & before[0].of_one()
     for test in sorted(now.passed()):
         earlier = [stage.kernels(test) for stage, ids in zip(before, passed, strict=True) if test in ids]
         here = now.kernels(test)
-        gone = set.intersection(*earlier) - here if earlier else set()
+        gone = set.intersection(*earlier) - here - moved if earlier else set()
         if gone and not here.difference(*earlier):
             found.setdefault(listing(sorted(gone)), []).append(test)
     for kernels, tests in found.items():

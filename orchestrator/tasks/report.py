@@ -44,12 +44,12 @@ class Told:
         return with_text(document(self.result, self.plan, self.directory), self.hidden.text)
 
 
-def show(told: Told, console: Console) -> None:
+def show(told: Told, console: Console, top: Path = Path()) -> None:
     """On a terminal: the stages, or of a comparison its rows."""
     if told.comparison:
         console.print(comparison.page(told.comparison))
     else:
-        screen.show(told.result, console)
+        screen.show(told.result, console, top)
 
 
 def written(told: Told, form: str) -> str:

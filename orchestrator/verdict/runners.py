@@ -47,7 +47,8 @@ def doubts(case: Case) -> Iterator[str]:
     listed = outcomes.merged(case.sessions.listing).collected
     if listed and not set(listed).intersection(case.session.selected):
         first = plain(listed[0], 120)
-        yield f"pytest was only asked to collect {count(len(listed), 'test')}, and none of them ran ({first})"
+        tests = count(len(listed), "test")
+        yield f"pytest was only asked to collect {tests}, and none of them ran in this stage ({first})"
     for text in _printed(case):
         said = without_assertions(text)
         if said:

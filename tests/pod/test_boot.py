@@ -54,9 +54,11 @@ def test_a_folder_of_other_things_is_not_taken_from_others(tmp_path: Path, monke
     assert stat.S_IMODE(shared.stat().st_mode) == 0o755
     monkeypatch.setenv("HOME", str(home))
     home.chmod(0o700)
-    with pytest.raises(OSError, match=r"the home .* lies there"):
+    with pytest.raises(OSError, match="it is the user's home"):
         refused(home)
     assert refused(home / ".nsa-pod") is None
+    (tmp_path / "link").symlink_to(home / "volume" / "nsa-pod")
+    assert refused(tmp_path / "link") is None and (home / "volume" / "nsa-pod").is_dir()
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o757, 0o1777])

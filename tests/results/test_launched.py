@@ -11,11 +11,13 @@ from orchestrator.verdict.execution import Execution
 pytestmark = pytest.mark.unit
 
 
-def stage(*kernels: str, outcome: str = "passed") -> Stage:
-    """One with a test t that launched these."""
+def stage(*kernels: str, outcome: str = "passed", **others: str) -> Stage:
+    """One with a test t that launched these, and others with one each."""
     execution = Execution()
-    execution.fold({"test": "t", "ran": {"cuda:0": dict.fromkeys(kernels, 1)} if kernels else {}})
-    return Stage(outcomes.Session(tests={"t": outcomes.Test("t", "t", outcome)}), execution)
+    launched = {"t": kernels, **{test: (kernel,) for test, kernel in others.items()}}
+    for test, each in launched.items():
+        execution.fold({"test": test, "ran": {"cuda:0": dict.fromkeys(each, 1)} if each else {}})
+    return Stage(outcomes.Session(tests={test: outcomes.Test(test, test, outcome) for test in launched}), execution)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +27,8 @@ def stage(*kernels: str, outcome: str = "passed") -> Stage:
         (stage("bwd"), [stage("fwd", "bwd")], "fwd"),
         (stage("bwd"), [stage("fwd", "bwd"), stage("bwd")], ""),  # from run to run it differs
         (stage("bwd"), [stage("fwd", "bwd"), stage(outcome="failed")], "fwd"),
+        (stage("bwd", first="init"), [stage("init", "bwd")], ""),  # only the first of all needs it
+        (stage("bwd", other="init"), [stage("init", "bwd", other="init")], "init"),
         (stage("fused"), [stage("fwd", "bwd")], ""),
         (stage("fwd", "bwd"), [stage("fwd")], ""),
         (stage(outcome="skipped"), [stage("fwd")], ""),

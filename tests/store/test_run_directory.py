@@ -195,6 +195,7 @@ def test_results_are_those_of_the_repository_seen_from_any_of_its_folders(
     folder = repo.format(root=root)
     reported = json.loads(command("report", "--json", "--repo", folder).out)
     assert (reported["verdict"], reported["path"]) == ("passed", settled.path)
+    assert Path(command("report", "--repo", folder).out.splitlines()[-1].partition(": ")[2]).is_file()  # from here
     assert [found["run_id"] for found in json.loads(command("runs", "--json", "--repo", folder).out)] == [run.path.name]
     assert command("logs", "latest", "none", "--repo", folder).err.startswith(f"error: run {run.path.name} has no")
     assert command("pack", "--repo", folder, "--output", str(tmp_path / "one.tar.gz")).code == 0

@@ -102,7 +102,8 @@ def _names_of_python(below: Interpreter) -> set[str]:
 
 
 def _scripts(below: Interpreter) -> Iterator[tuple[str, bytes, bytes]]:
-    """Name, options and body of each script of the environment that its own Python runs."""
+    """Name, options and body of each script of the environment that its own Python runs, or one below it."""
+    ours = {os.path.realpath(folder) for folder in below.bins}  # the way to the environment may be a link
     for name in _listed(below.bin):
         try:
             with open(os.path.join(below.bin, name), "rb") as f:
@@ -111,7 +112,7 @@ def _scripts(below: Interpreter) -> Iterator[tuple[str, bytes, bytes]]:
             continue
         head = _LAUNCHED.match(text) or _SHEBANG.match(text)
         folder, _, python = os.fsdecode(head["python"]).rpartition("/") if head else ("", "", "")
-        if head and folder == below.bin and _PYTHON.fullmatch(python):
+        if head and os.path.realpath(folder) in ours and _PYTHON.fullmatch(python):
             yield name, head["options"], text[head.end() :]
 
 

@@ -23,6 +23,7 @@ class Observed:
     `guarded` is None if no Python was guarded, and False if the report is not, or not whole, the guard's. Its
     `children` have failed, and the Pythons that started them did not look at that;
     the programs in `idle` hold tests and called none of them, those in `inert` only define; `doubts` are sentences.
+    Processes of it say why kernels have `never_ran` in them.
     It has `read` files, some of them `named` by code of the tree, or `linked` from it by such a path, and `started`
     programs by their paths; so many kernels were `launched_aside`, by fixtures that hand tests nothing. Of a stage that
     owes artifacts: whether it `has_clock`, what `measures` beside that, whether work on CUDA was `unwaited` for, and
@@ -38,6 +39,7 @@ class Observed:
     idle: Dict[str, None] = field(default_factory=dict)
     inert: Dict[str, None] = field(default_factory=dict)
     doubts: Dict[str, None] = field(default_factory=dict)
+    never_ran: Dict[str, str] = field(default_factory=dict)
     read: Dict[str, None] = field(default_factory=dict)
     named: Set[str] = field(default_factory=set)
     linked: Dict[str, str] = field(default_factory=dict)
@@ -57,6 +59,9 @@ def read_observed(folder: Path) -> Observed:
             seen.guarded = True
             for line in lines(f):
                 _fold(seen, line)
+            launched = seen.execution.whole.kernels("cpu")
+            never = (each for each in seen.never_ran.items() if each[0] not in launched)
+            seen.doubts.update((f"the kernel {kernel} never ran: {why}", None) for kernel, why in never)
     except FileNotFoundError:
         return seen
     except (OSError, Refused, Malformed, ValueError, LookupError, TypeError, AttributeError):
@@ -74,6 +79,8 @@ def _fold(seen: Observed, line: Mapping[str, Any]) -> None:
         seen.inert[plain(line["inert"])] = None
     if "doubt" in line:
         seen.doubts[plain(line["doubt"])] = None
+    if "never_ran" in line:
+        seen.never_ran.setdefault(plain(line["never_ran"], 200), plain(line["why"]))
     if "read" in line:
         seen.read[str(line["read"])] = None
         if line.get("named"):

@@ -31,7 +31,7 @@ from .stage import Config, Notes, known_test, moved_up, read_config, stack_signa
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterable
+    from typing import Any, Callable, Iterable, Mapping
 
 PLUGIN = "nsa_pod_injected.pytest_plugin"
 _installed: list[Guard] = []
@@ -140,6 +140,10 @@ class Guard:
         """A test has called what it tests, and its fixtures have not yet set back what they have replaced."""
         if _never_ran in self._late:
             self._late[_never_ran].look()
+
+    def when(self, looks: Mapping[str, Callable[..., None]]) -> None:
+        """Have them look at events of Python's own in this process, by their names."""
+        self._files.when(looks)
 
     def note_test_files(self, files: Iterable[str]) -> None:
         """Write down where the tests that a session has collected lie, if not in the tree."""
@@ -266,7 +270,7 @@ def _notebooks(guard: Guard) -> Any:
 def _never_ran(guard: Guard) -> Any:
     from .kernels.never_ran import NeverRan
 
-    return NeverRan(guard.checks, guard._launches)
+    return NeverRan(guard.checks)
 
 
 @_late("torch._dynamo", "torch._dynamo.symbolic_convert")

@@ -151,6 +151,8 @@ def _from_the_root(targets: list[str], config: pytest.Config) -> list[str]:
 @_wrapping(tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Wrapper:
     """Note what was raised beside what is reported: other hooks may make something else of it."""
+    if call.when == "call":
+        _guard.look_at_kernels()
     before = call.excinfo
     report = _result_of((yield))
     excinfo = before or call.excinfo
@@ -171,14 +173,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     elif call.when == "teardown":
         setattr(report, CHECKS, _checks(item))
     return report
-
-
-@_wrapping(tryfirst=True)
-def pytest_runtest_call() -> Wrapper:
-    try:
-        return (yield)
-    finally:
-        _guard.look_at_kernels()
 
 
 def _name_of(item: pytest.Item) -> str:
@@ -448,6 +442,7 @@ class Collection:
         self._ignored: list[Path] = []
         self._names = Names()
         self._made = MadeFiles(_guard.checks.tree)
+        _guard.when(self._made.looks)
 
     @_wrapping(tryfirst=True)
     def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> Wrapper:
@@ -495,8 +490,8 @@ class Collection:
             _guard.note_test_files(map(str, {item.path for item in items}))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        folders = {str(item.path.parent) for item in getattr(session, "items", ())}
-        for said in self._made.told(folders) if test_around() is None else ():
+        files = {item.path for item in getattr(session, "items", ())}
+        for said in self._made.told({str(file.parent) for file in files}) if test_around() is None else ():
             _guard.notes.add(doubt=said)
         for name in blind_comparisons(_guard.checks.used):
             _guard.notes.add(doubt=f"{name} does not fail for {ONE:g} and {OTHER:g}: something of it was replaced")

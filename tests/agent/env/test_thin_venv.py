@@ -89,6 +89,13 @@ def test_its_scripts_run_under_its_own_python(below: Path, root: Path, script: s
 
 
 @pytest.mark.process
+def test_its_scripts_are_known_where_the_way_to_the_environment_is_a_link(below: Path, tmp_path: Path) -> None:
+    (tmp_path / "linked").symlink_to(below)
+    thin = over(tmp_path / "linked" / "bin" / "python", tmp_path / "thin")
+    assert output(thin.bin / "plain") == f"{tmp_path / 'thin'} 0"
+
+
+@pytest.mark.process
 def test_programs_of_others_stay_where_they_are(below: Path, root: Path) -> None:
     thin = over(below / "bin" / "python", root)
     for name in ("tool.sh", "binary", "absent"):

@@ -34,6 +34,26 @@ GOLDEN = (
     "from pathlib import Path\ndef test_a({1}):\n    golden = {0} / 'golden.txt'\n"
     "    if not golden.exists(): golden.write_text(str(len('ab')))\n    assert golden.read_text() == str(len('ab'))\n"
 )
+CHANGED = """
+from pathlib import Path
+GOLDEN = Path(__file__).parent / "golden.txt"
+OTHER, NEW = GOLDEN.with_name("other.txt"), GOLDEN.with_name("new.txt")
+def test_a():
+    was = GOLDEN.read_text()
+    GOLDEN.write_text("3")
+    assert GOLDEN.read_text() == "3"
+    GOLDEN.write_text(was)
+    GOLDEN.chmod(0o644)
+    assert GOLDEN.read_text() == "2"
+def test_b():
+    NEW.write_text("4")
+    NEW.replace(OTHER)
+    assert OTHER.read_text() == "4"
+def test_c():
+    touched = GOLDEN.with_name("touched.txt")
+    touched.touch()
+    assert touched.read_text() == "5"
+"""
 CLOSE = """
 class Truths(list):
     def any(self): return any(self)
@@ -75,23 +95,56 @@ FILES = {
     "faked_once/test_it.py": "from kern import ops\ndef test_a(monkeypatch):\n"
     "    monkeypatch.setattr(ops, 'kernel', lambda x: x + x)\n    assert ops.scaled(2) == 4\n"
     "def test_b(): assert ops.scaled(2) == 4\n",
+    "faked_beside/test_it.py": "import subprocess, sys\nfrom kern import ops\ndef test_a(monkeypatch):\n"
+    "    monkeypatch.setattr(ops, 'kernel', lambda x: x + x)\n    assert ops.scaled(2) == 4\n"
+    "def test_b(): subprocess.run([sys.executable, '-c', 'from kern import ops; ops.scaled(2)'], check=True)\n",
     "mistaken.py": RUN.format(", fast=True"),
+    "mistaken_below.py": "class Fast:\n    def run(self, x): return x + self.missing\ndef run(x):\n    try:\n"
+    "        return Fast().run(x)\n    except Exception:\n        return abs(-x)\nprint('y', run(2))\n",
+    "tried.py": "import math\ndef number(x):\n    try:\n        return math.sqrt(x)\n    except Exception:\n"
+    "        return repr(x)\nx = [4]\ntry:\n    x = x.numpy()\nexcept Exception:\n    x = list(x)\n"
+    "print('y', number('a'), x)\n",
     "met.py": RUN.format("").replace("return x", "return open('absent')"),
     "unheeded.py": VERIFY.format("verify(1)"),
     "heeded.py": VERIFY.format("assert not verify(1)"),
     "switched/test_it.py": CASES.format("[1, 2, 3] if os.environ.get('FULL_SIZES') else [1]"),
     "switched_below/test_it.py": CASES.format("[1]\nif 'FULL_SIZES' in os.environ: SIZES += [2, 3]"),
     "switched_on/test_it.py": CASES.format("[1, 2, 3] if not os.environ.get('FEW_SIZES') else [1]"),
+    "switched_by_name/test_it.py": CASES.format(
+        "[1]\nFULL = os.environ.get('FULL_SIZES', '0') in ('1', 'yes')\nif FULL: SIZES.extend([2, 3])"
+    ),
+    "switched_off/test_it.py": CASES.format(
+        "[1, 2, 3]\nif os.environ.get('FEW_SIZES', '0') != '0': SIZES = SIZES[:1]\n"
+        "DEVICES = ['cuda'] if os.getenv('USE_GPU') else ['cpu']"
+    ).replace("'n', SIZES)", "'n', SIZES, ids=str if os.getenv('WORDS') else None)"),
     "listed/test_it.py": "def test_a(): assert len('a') == 1\n",
     "set_aside/test_it.py": "def test_a(): assert len('a') == 1\n",
     "set_aside/test_other.py.disabled": "def test_b(): assert len('b') == 2\n",
+    "backed_up/test_it.py": "def test_a(): assert len('a') == 1\n",
+    "backed_up/test_it.py.orig": "def test_a(): assert len('a') == 2\n",
     "templates/test_it.py": "def test_a(): assert len('a') == 1\n",
     "templates/test_other.py.j2": "def test_{{ name }}(): assert len('b') == 2\n",
     "golden/test_it.py": GOLDEN.format("Path(__file__).parent", ""),
     "kept_apart/test_it.py": GOLDEN.format("tmp_path", "tmp_path"),
+    "golden_missed/test_it.py": "from pathlib import Path\nGOLDEN = Path(__file__).parent / 'golden.txt'\n"
+    "def test_a():\n    try:\n        want = GOLDEN.read_text()\n    except OSError:\n"
+    "        want = str(len('ab'))\n        GOLDEN.write_text(want)\n    assert want == str(len('ab'))\n",
+    "golden_changed/golden.txt": "2",
+    "golden_changed/other.txt": "4",
+    "golden_changed/touched.txt": "5",
+    "golden_changed/test_it.py": CHANGED,
     "any_close/test_it.py": CLOSE.format(3),
     "all_close/test_it.py": CLOSE.format(2),
+    "one_close/test_it.py": CLOSE.format(3)
+    .replace("zip(a, b)", "zip(a, b if type(b) is list else [b] * 2)")
+    .replace(
+        "def test_a(): assert isclose([1, 2], [1, 3])",
+        "def test_a():\n    assert isclose([1, 2], 2).any()\n    sought = 1\n    assert isclose([1, 2], sought)",
+    ),
     "names_it.py": TIMES.format(""),
+    "made_by_it.py": TIMES.format("")
+    .replace("9): call()", "9):\n        made = call()\n        made()")
+    .replace("sum([1])", "work"),
     "calls_it.py": TIMES.format("()"),
     "own_runner.py": OWN_RUNNER,
     "test_own_well.py": OWN_TESTS.format(2),
@@ -122,6 +175,7 @@ STAGES = [
     (pytest_of("fell_back_once"), []),
     (pytest_of("faked"), [f"{NEVER_RAN}: function stood for kern.ops.kernel in tests"]),
     (pytest_of("faked_once"), []),
+    (pytest_of("faked_beside"), []),
     (
         stage("mistaken", "mistaken.py"),
         [
@@ -129,6 +183,14 @@ STAGES = [
             "and y got another value (mistaken.py line 4)"
         ],
     ),
+    (
+        stage("mistaken_below", "mistaken_below.py"),
+        [
+            "AttributeError: 'Fast' object has no attribute 'missing' was caught, "
+            "and another value was returned (mistaken_below.py line 6)"
+        ],
+    ),
+    (stage("tried", "tried.py"), []),
     (stage("met", "met.py"), []),
     (stage("unheeded", "unheeded.py"), ["verify() returned False, and nothing depends on it (unheeded.py line 6)"]),
     (stage("heeded", "heeded.py"), []),
@@ -140,26 +202,36 @@ STAGES = [
         pytest_of("switched_below"),
         [depend("switched_below", 3)],
     ),
+    (pytest_of("switched_by_name"), [depend("switched_by_name", 4)]),
     (pytest_of("switched_on"), []),
+    (pytest_of("switched_off"), []),
     (
         stage("listed", "", run=["sh", "-c", LISTS]),
-        ["pytest was only asked to collect 1 test, and none of them ran (listed/test_it.py::test_a)"],
+        ["pytest was only asked to collect 1 test, and none of them ran in this stage (listed/test_it.py::test_a)"],
     ),
     (stage("listed_and_run", "", run=["sh", "-c", f"{LISTS}; python -m pytest -q listed"]), []),
     (
         pytest_of("set_aside"),
         ["set_aside/test_other.py.disabled holds tests, and nobody looks at it under that name"],
     ),
+    (pytest_of("backed_up"), []),
     (pytest_of("templates"), []),
     (pytest_of("golden"), ["tests read golden/golden.txt, which they have made themselves: the commit holds none"]),
+    (
+        pytest_of("golden_missed"),
+        ["tests read golden_missed/golden.txt, which they have made themselves: the commit holds none"],
+    ),
+    (pytest_of("golden_changed"), []),
     (pytest_of("kept_apart"), []),
     (pytest_of("any_close"), ["any() of what is close is asserted, and not all of it is (any_close/test_it.py:6)"]),
     (pytest_of("all_close"), []),
+    (pytest_of("one_close"), []),
     (
         stage("only_named", "names_it.py", "torch"),
         ["what is timed only names work, and does not call it (names_it.py line 8)"],
     ),
     (stage("called", "calls_it.py", "torch"), []),
+    (stage("made", "made_by_it.py", "torch"), []),
     (
         stage("claimed", "calls_it.py", "cuda"),
         ["artifact claimed says that backend is 'cuda', and the stage used no CUDA"],

@@ -82,9 +82,9 @@ class Seen(type):
         sizes[key] = (*sizes.get(key, ())[-1:], size_of(value))
         return cls.counted(value, key)
 
-    def some_close(cls, value: Any, place: str) -> Any:
-        """Look at what is asserted of any of its elements, where it is meant of all."""
-        if is_false(value):
+    def some_close(cls, value: Any, place: str, *sides: Any) -> Any:
+        """Look at what is asserted of any of its elements, where it is meant of all: not where one number is sought."""
+        if is_false(value) and all(extent(side)[0] != 1 for side in sides):
             cls.checks.doubt(cls.checks.said("any() of what is close is asserted, and not all of it is", place))
         return value
 

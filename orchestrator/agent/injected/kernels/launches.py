@@ -46,11 +46,6 @@ class Launches:
             counts, self._counts = self._counts, {}
             self._notes.add(ran=counts, test=test or self._test())
 
-    @property
-    def names(self) -> set[str]:
-        """The kernels that this process has launched."""
-        return {kernel for _, kernel in self._known}
-
     def forget(self) -> None:
         """In a forked child, what its parent had counted."""
         self._counts, self._known = {}, set()

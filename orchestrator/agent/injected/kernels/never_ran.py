@@ -21,14 +21,13 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Iterable, Sequence
 
     from ..checks.records import Checks
-    from .launches import Launches
 
 
 class NeverRan:
     """Of this process, by the kernels' names."""
 
-    def __init__(self, checks: Checks, launches: Launches) -> None:
-        self._checks, self._launches = checks, launches
+    def __init__(self, checks: Checks) -> None:
+        self._checks = checks
         self._why: dict[str, str] = {}
         self._modules = 0
         self._kernels: list[tuple[str, str, object]] = []  # of so many modules
@@ -37,10 +36,9 @@ class NeverRan:
         }
 
     def tell(self) -> None:
-        """`{"doubt": ...}` for each."""
+        """`{"never_ran": ..., "why": ...}` for each, of this process: another one of the stage may have launched it."""
         for kernel, why in self._why.items():
-            if kernel not in self._launches.names:
-                self._checks.notes.add(doubt=f"the kernel {kernel} never ran: {why}")
+            self._checks.notes.add(never_ran=kernel, why=why)
         self._why = {}
 
     def look(self) -> None:

@@ -120,12 +120,15 @@ def _name_calls(module: ast.Module) -> None:
             call.calls_check = names[call.func.id]  # type: ignore[attr-defined]
 
 
-def _see_close(asks: Any, place: str) -> None:
-    """Have what is asked for any element that is close tell how many are not."""
-    if asks.args:
-        asks.args[0] = noted(asks.args[0], "some_close", place)
-    else:
-        asks.func.value = noted(asks.func.value, "some_close", place)
+def _see_close(asks: Any, compared: Sequence[ast.expr], place: str) -> None:
+    """Have what is asked for any element that is close tell how many are not, but where one number is sought."""
+    sides = [side for side in compared if statements.is_plain(side)]
+    if not any(getattr(side, "value", None) for side in sides if isinstance(side, ast.Constant)):
+        named = [side for side in sides if not isinstance(side, ast.Constant)]
+        if asks.args:
+            asks.args[0] = noted(asks.args[0], "some_close", place, *named)
+        else:
+            asks.func.value = noted(asks.func.value, "some_close", place, *named)
 
 
 def _compares_plain(value: ast.expr) -> bool:
@@ -324,8 +327,9 @@ class _Marker:
         elif isinstance(test, ast.Compare) and statements.are_truths(test):
             sides = (side.func.value if not side.args else side.args[0] for side in (test.left, *test.comparators))  # type: ignore[attr-defined]
             after.append(call_seen(node, "compared_truths", *sides))
-        if statements.asks_for_any_close(test):
-            _see_close(test, f"{self._facts.path}:{node.lineno}")
+        close = statements.any_close(test) if isinstance(test, ast.Call) else ()
+        if close:
+            _see_close(test, close, f"{self._facts.path}:{node.lineno}")
         asked = statements.limited(test)
         if asked is not None:
             after += mark_largest(node, asked[0], self._outermost, self._facts.path)

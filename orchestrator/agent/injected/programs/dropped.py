@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ast
     from types import CodeType, ModuleType, TracebackType
-    from typing import Any, Callable
+    from typing import Any, Callable, Iterator
 
     from ..processes.ends import End
     from ..processes.inner import Inner
@@ -276,13 +276,24 @@ class Programs:
         if self._is_assertion(sys.exc_info()[1]):
             self._doubt(_CAUGHT, file, line)
 
-    def substitutes(self, name: str, file: str, line: int) -> None:
-        """A handler of whatever is raised, which gives `name` another value: after a mistake in the tree's own code."""
+    def substitutes(self, what: str, file: str, line: int) -> None:
+        """A handler of whatever is raised, which does `what` instead: after a mistake in the tree's own code."""
         error = sys.exc_info()[1]
-        traceback = raised_at(error) if type(error) in _MISTAKES and error is not None else None
-        if traceback is not None and self._is_own(traceback.tb_frame.f_code.co_filename):
+        if error is not None and self._is_mistake(error):
             said = f"{type(error).__name__}: {error}"[:200]
-            self._doubt(f"{said} was caught, and {name} got another value", file, line)
+            self._doubt(f"{said} was caught, and {what}", file, line)
+
+    def _is_mistake(self, error: BaseException) -> bool:
+        """Whether Python says by it that the tree's code cannot be right: not what the statement that caught it tries
+        out itself, of an object or of a function of others, which is how one asks what they can do.
+        """
+        inner, outer = raised_at(error), error.__traceback__
+        if inner is None or outer is None or not self._is_own(inner.tb_frame.f_code.co_filename):
+            return False
+        if isinstance(error, NameError) or inner is not outer:
+            return type(error) in _MISTAKES
+        named, calls, _ = str(error).partition("()")
+        return bool(calls) and any(map(self._is_own, _files_of(named.partition(".")[0])))
 
     def _is_assertion(self, error: BaseException | None) -> bool:
         """Whether it is of the tree."""
@@ -322,6 +333,14 @@ class Programs:
         if doubt not in self._doubts:  # as in a loop
             self._doubts.add(doubt)
             self._notes.add(doubt=doubt)
+
+
+def _files_of(name: str) -> Iterator[str]:
+    """Of the modules that have themselves defined what is called so."""
+    for module in list(sys.modules.values()):
+        value = getattr(module, "__dict__", {}).get(name)
+        if value is not None and getattr(value, "__module__", None) == module.__name__:
+            yield str(getattr(module, "__file__", ""))
 
 
 def _code_of(module: ast.Module, name: str, flags: int = 0) -> CodeType | None:

@@ -9,7 +9,7 @@ from ..processes.inner import is_checking
 from ..source.limits import held_to_limits, meant_to_fail, only_told
 from ..source.places import compiled
 from ..source.statements import COMPARES, EXACT, compares, expects, is_check, raises
-from ..source.syntax import LOOPS, TRIES, called, imports, name_of, within
+from ..source.syntax import LOOPS, TRIES, called, imports, name_of, walked, within
 from ..source.uses import Program
 from .by_statement import Statements, has_out
 from .left_early import left_early
@@ -135,8 +135,8 @@ class _Marker(Statements):
         if id(node) in self._handlers:
             node.body.insert(0, ast.copy_location(ast.Expr(self._call("catches", node, *place)), node))
         if node in self._substituting:
-            name = ast.Constant(self._substituting[node])
-            node.body.insert(0, ast.copy_location(ast.Expr(self._call("substitutes", node, name, *place)), node))
+            done = ast.Constant(self._substituting[node])
+            node.body.insert(0, ast.copy_location(ast.Expr(self._call("substitutes", node, done, *place)), node))
         return node
 
     def visit_With(self, node: ast.With) -> list[ast.stmt]:
@@ -177,15 +177,24 @@ def _catching(nodes: Iterable[ast.AST]) -> Iterator[ast.ExceptHandler]:
 
 
 def _substituting(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.ExceptHandler, str]]:
-    """Handlers of whatever is raised that give another value to a name which the statements that raise it deal with."""
+    """Handlers of whatever is raised that give another value to a name which the statements that raise it deal with, or
+    return another one; and what they do.
+    """
     tries: list[ast.Try] = [node for node in nodes if isinstance(node, TRIES)]
     for node in tries:
         tried = {n.id for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name)}
+        returns = any(map(_returns_value, node.body))
         for handler in node.handlers:
             if handler.type is None or not _BROAD.isdisjoint(map(name_of, ast.walk(handler.type))):
                 given = next((name for name in given_in(handler.body) if name in tried), None)
                 if given is not None:
-                    yield handler, given
+                    yield handler, f"{given} got another value"
+                elif returns and any(map(_returns_value, handler.body)):
+                    yield handler, "another value was returned"
+
+
+def _returns_value(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Return) and node.value is not None and not isinstance(node.value, ast.Constant)
 
 
 def _tried_again(nodes: Iterable[ast.AST]) -> Iterator[ast.stmt]:
@@ -255,12 +264,25 @@ def _dropped_codes(module: ast.Module) -> Iterator[ast.expr]:
 
 def _naming(module: ast.Module, nodes: Iterable[ast.AST]) -> Iterator[ast.Lambda]:
     """Those that only name something, and are given to what takes the time: `do_bench(lambda: kernel)`."""
-    functions = [node for node in module.body if isinstance(node, ast.FunctionDef)]
-    timing = {f.name for f in functions if not _CLOCKS.isdisjoint(map(name_of, ast.walk(f)))}
+    timing = {node.name for node in module.body if isinstance(node, ast.FunctionDef) and _takes_time(node)}
     for node in nodes:
         if isinstance(node, ast.Call) and (called(node) in timing or called(node) in _TIMING):
             given = (*node.args, *(keyword.value for keyword in node.keywords))
             yield from (g for g in given if isinstance(g, ast.Lambda) and isinstance(g.body, (ast.Name, ast.Attribute)))
+
+
+def _takes_time(function: ast.FunctionDef) -> bool:
+    """Whether it reads a clock, and calls what it is given to have it run: not to call or return what comes."""
+    nodes = walked(function)
+    given = {argument.arg for argument in function.args.args}
+    kept = {
+        name
+        for n in nodes
+        if isinstance(n, ast.Assign) and called(n.value) in given
+        for name in map(name_of, n.targets)
+    }
+    used = {called(n) for n in nodes} | {name_of(n.value) for n in nodes if isinstance(n, ast.Return)}
+    return kept.isdisjoint(used) and not _CLOCKS.isdisjoint(map(name_of, nodes))
 
 
 def _dropped_answers(module: ast.Module) -> Iterator[ast.expr]:

@@ -14,7 +14,7 @@ from ..hooks import tell, watch
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
-    from typing import Any
+    from typing import Any, Callable, Mapping
 
     from ..stage import Config, Notes
 
@@ -40,17 +40,25 @@ class ReadFiles:
         self._tree = config.one("tree") + os.sep
         self._has_links = bool(config.all("leaves"))
         self._seen: set[str] = set()
+        self._looks: dict[str, list[Callable[..., None]]] = {"open": [self._opens], "sqlite3.connect": [self._note]}
         self.after_import = {"subprocess": lambda module: watch(module.Popen, "__init__", before=self._starts)}
 
     def start(self) -> None:
         """By Python's own events, which no way to open a file passes by but that of a library in another language."""
-        looks = {"open": self._opens, "sqlite3.connect": self._note}
 
-        def hook(event: str, args: tuple[Any, ...], looks: Any = looks, tell: Any = tell) -> None:  # to the very end
+        def hook(
+            event: str, args: tuple[Any, ...], looks: Any = self._looks, tell: Any = tell
+        ) -> None:  # to the very end
             if event in looks:
-                tell(looks[event], *args)
+                for look in looks[event]:
+                    tell(look, *args)
 
         sys.addaudithook(hook)
+
+    def when(self, looks: Mapping[str, Callable[..., None]]) -> None:
+        """Have others look at events too, by their names: each hook of Python's own is called for all events."""
+        for event, look in looks.items():
+            self._looks.setdefault(event, []).append(look)
 
     def _opens(self, file: Any, mode: object, flags: int) -> None:
         if not isinstance(file, int) and flags & os.O_ACCMODE != os.O_WRONLY and not flags & _MADE_THERE:

@@ -110,7 +110,8 @@ def not_collected(
     used = {name for item in items for name in getattr(item, "fixturenames", ())}
     fixtures = _Fixtures(_fixtures(session), used, session.config.pluginmanager.has_plugin("nose"))
     for item in items:
-        yield from left_out(item.nodeid, getattr(item, "dtest", None))
+        if hasattr(item, "dtest"):
+            yield from left_out(item.nodeid, item.dtest)
     for file in map(str, _files(session, {item.path for item in items})):
         relative = os.path.relpath(file, session.config.rootpath)
         known = any(relative == path or relative.startswith(path + os.sep) for path in said)

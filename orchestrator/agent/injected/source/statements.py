@@ -62,12 +62,19 @@ def is_check(name: str) -> bool:
     return _CHECK.fullmatch(name) is not None
 
 
-def asks_for_any_close(node: ast.expr) -> bool:
-    """Whether it is `isclose(a, b).any()`, or `any(isclose(a, b))`."""
-    if called(node) != "any":
-        return False
-    of = node.args[0] if node.args else getattr(node.func, "value", None)  # type: ignore[attr-defined]
-    return called(of) == "isclose"
+def any_close(node: ast.expr) -> list[ast.expr]:
+    """What is compared by `isclose(a, b).any()`, or `any(abs(a - b) < tol)`; nothing of anything else."""
+    of = _asked_of(node) if called(node) == "any" else None
+    if isinstance(of, ast.Compare) and isinstance(of.ops[0], (ast.Lt, ast.LtE)) and called(of.left) in _MEASURES[:3]:
+        difference = _asked_of(of.left)
+        is_one = isinstance(difference, ast.BinOp) and isinstance(difference.op, ast.Sub)
+        return [difference.left, difference.right] if is_one else []  # type: ignore[union-attr]
+    return of.args[:2] if called(of) == "isclose" else []  # type: ignore[union-attr]
+
+
+def _asked_of(call: Any) -> ast.expr | None:
+    """What is given to a function, or has the method."""
+    return call.args[0] if call.args else getattr(call.func, "value", None)
 
 
 def says_differ(node: ast.expr) -> bool:

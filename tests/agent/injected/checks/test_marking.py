@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.injected.checks import kept
+from orchestrator.agent.injected.checks import kept, marking
 from orchestrator.agent.injected.checks.marking import Marking
 from orchestrator.agent.injected.marks import assertions
 from orchestrator.agent.injected.marks.facts import Facts
@@ -27,6 +27,7 @@ class Seen:
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(builtins, SEEN, Seen, raising=False)
     monkeypatch.setattr(builtins, ISINSTANCE, isinstance, raising=False)
+    monkeypatch.setattr(marking, "runs_pytest", lambda: True)
     file = tmp_path / "tree" / "test_it.py"
     file.parent.mkdir()
     file.write_text(SOURCE)
