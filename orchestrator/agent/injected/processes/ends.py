@@ -35,7 +35,7 @@ _SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "ksh93", "mksh", "fish", "csh", "
 _GOES_ON = r"[;|\n]|(?<![&>])&(?![&>])"  # not `a && b`, nor `2>&1`
 _INTERRUPTED = 130
 _NO_FAILURES = (BrokenPipeError, EOFError, StopIteration)  # an end of what is read or written
-_CUTS_OFF, _IN_ALARM = "_nsa_pod_cuts_off", "_nsa_pod_in_alarm"
+_CUTS_OFF, _IN_ALARM, _PLACE = "_nsa_pod_cuts_off", "_nsa_pod_in_alarm", "_nsa_pod_place"
 _RECORDED = "NSA_POD_SHELL"
 """The shell of this process, if it is recorded."""
 
@@ -143,25 +143,26 @@ class End:
             from ..source.uses import unwinds
 
             frame = _raised_in(error)
+            place = error.__dict__.get(_PLACE) or (frame and _place(frame))
             if error.__dict__.get(_CUTS_OFF) or unwinds(frame):
                 self._inside = 1
-            elif frame is not None and self._is_of_tree(frame):
-                self._doubt(error.__context__, frame)
+            elif place:
+                self._doubt(error.__context__, *place)
 
     def _drops(self, error: BaseException | None) -> None:
         """What Python only prints of an exit function."""
         frame = _raised_in(error) if isinstance(error, AssertionError) else None
-        if frame is not None and self._is_of_tree(frame):
+        if frame is not None and self._is_of_tree(frame.f_code.co_filename):
             self._inside = 1
 
-    def _doubt(self, cause: BaseException, frame: FrameType) -> None:
+    def _doubt(self, cause: BaseException, file: str, line: int) -> None:
         """It ends with 0 where it handles what has gone wrong: it may be that it has nothing to do, or cannot."""
-        if isinstance(cause, Exception) and not isinstance(cause, _NO_FAILURES):
-            file, line = os.path.relpath(frame.f_code.co_filename, self._folders[0]), frame.f_lineno
-            self._notes.add(doubt=f"it ended with 0 for {type(cause).__name__}: {cause} ({file} line {line})"[:400])
+        if self._is_of_tree(file) and isinstance(cause, Exception) and not isinstance(cause, _NO_FAILURES):
+            place = f"{os.path.relpath(file, self._folders[0])} line {line}"
+            self._notes.add(doubt=f"it ended with 0 for {type(cause).__name__}: {cause} ({place})"[:400])
 
-    def _is_of_tree(self, frame: FrameType) -> bool:
-        return os.path.abspath(frame.f_code.co_filename).startswith(self._folders[0])
+    def _is_of_tree(self, file: str) -> bool:
+        return os.path.abspath(file).startswith(self._folders[0])
 
     def _dies(self, error: BaseException) -> None:
         self._error = error
@@ -295,12 +296,17 @@ def _exit(status: object = None, /) -> Any:
     if exc_info()[1] is not None:  # the interpreter has no traceback when it asks, before 3.11
         from ..source.uses import unwinds
 
-        error.__dict__[_CUTS_OFF] = unwinds(outside(_getframe(1)))
+        frame = outside(_getframe(1))
+        error.__dict__.update({_CUTS_OFF: unwinds(frame), _PLACE: frame and _place(frame)})
     raise error
 
 
 _exit.__name__ = _exit.__qualname__ = "exit"
 _exit.__module__ = "sys"
+
+
+def _place(frame: FrameType) -> tuple[str, int]:
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 def _ended_the_program(error: BaseException) -> bool:
