@@ -275,9 +275,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _note_cases(items: list[pytest.Item], tree: str) -> None:
-    with contextlib.suppress(Exception):  # of items that are no functions of pytest's own
-        for said in (*same_cases(items, tree), *switched_cases(items, tree), *set_aside(items, tree)):
-            _guard.notes.add(doubt=said)
+    for ask in (same_cases, switched_cases, set_aside):
+        with contextlib.suppress(Exception):  # of items that are no functions of pytest's own
+            for said in ask(items, tree):
+                _guard.notes.add(doubt=said)
 
 
 def _watched(call: Callable[..., Any]) -> Callable[..., Any]:

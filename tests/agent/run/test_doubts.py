@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.doubts import doubts_of, run_stages, stage
 from tests.support.project import local_pod, new_project
 
 pytestmark = pytest.mark.process
@@ -216,10 +217,6 @@ FILES = {
 }
 
 
-def stage(name: str, *argv: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "run": ["python", *argv], "expect": {"artifacts": [{"path": name, "from": "stdout"}]}, **more}
-
-
 def json_stage(name: str, *argv: str, **more: Any) -> dict[str, Any]:
     artifact = {"path": name, "from": "stdout", "kind": "json", "keys": ["ms"]}
     return stage(name, *argv, expect={"artifacts": [artifact]}, **more)
@@ -386,13 +383,8 @@ STAGES = [
 
 
 def test_what_only_a_person_can_judge_is_said(tmp_path: Path) -> None:
-    project = new_project(tmp_path, {"local": local_pod(tmp_path)})
-    runbook = {"name": "r", "environment": {"python": "system"}, "stages": [stage for stage, _ in STAGES]}
-    project.commit({**FILES, "runbooks/r.yaml": json.dumps(runbook)})
-    outcome = project.validate("--runbook", "r")
-    assert outcome.exit_code == 0, outcome.stdout
-    said = {s["name"]: s["doubts"] for s in outcome.json["stages"]}
-    assert said == {stage["name"]: doubts for stage, doubts in STAGES}
+    outcome = run_stages(tmp_path, FILES, STAGES)
+    assert doubts_of(outcome) == {stage["name"]: doubts for stage, doubts in STAGES}
     assert outcome.stage("traced")["tests"]["never_ran"]["count"] == 0
     assert outcome.stage("untraced")["tests"]["never_ran"] == {"count": 1, "first": ["untraced/test_it.py:4"]}
     assert outcome.stage("forked")["tests"]["never_ran"] == {"count": 1, "first": ["forked/test_it.py:6"]}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.project import local_pod, new_project
+from tests.support.doubts import doubts_of, run_stages, stage
 
 pytestmark = pytest.mark.process
 
@@ -117,6 +116,11 @@ FILES = {
         "[1, 2, 3]\nif os.environ.get('FEW_SIZES', '0') != '0': SIZES = SIZES[:1]\n"
         "DEVICES = ['cuda'] if os.getenv('USE_GPU') else ['cpu']"
     ).replace("'n', SIZES)", "'n', SIZES, ids=str if os.getenv('WORDS') else None)"),
+    "switched_amiss/test_it.py": CASES.format(
+        "[1]\nif 'FULL_SIZES' in os.environ and int(os.environ.get('FULL_SIZES', 'x')): SIZES += [2]\n"
+        "MORE = ([1, 2] if int(os.environ.get('FULL_SIZES', 'x')) else [1]) if os.environ.get('FULL_SIZES') else [1]\n"
+        "FULL = os.getenv('FULL_SIZES')\nFULL = bool(FULL)\nSIZES = [1, 2, 3] if FULL else [1]"
+    ).replace("'n', SIZES)", "'n', SIZES or MORE)"),
     "listed/test_it.py": "def test_a(): assert len('a') == 1\n",
     "set_aside/test_it.py": "def test_a(): assert len('a') == 1\n",
     "set_aside/test_other.py.disabled": "def test_b(): assert len('b') == 2\n",
@@ -151,10 +155,6 @@ FILES = {
     "examples.txt": ">>> 1 + 1\n2\n>>> plot()  # doctest: +SKIP\n",
 }
 NEVER_RAN = "the kernel scale never ran"
-
-
-def stage(name: str, *argv: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "run": ["python", *argv], "expect": {"artifacts": [{"path": name, "from": "stdout"}]}, **more}
 
 
 def pytest_of(name: str) -> dict[str, Any]:
@@ -203,6 +203,7 @@ STAGES = [
         [depend("switched_below", 3)],
     ),
     (pytest_of("switched_by_name"), [depend("switched_by_name", 4)]),
+    (pytest_of("switched_amiss"), [depend("switched_amiss", 4), depend("switched_amiss", 7)]),
     (pytest_of("switched_on"), []),
     (pytest_of("switched_off"), []),
     (
@@ -246,10 +247,4 @@ STAGES = [
 
 
 def test_what_ran_less_than_it_seems_is_said(tmp_path: Path) -> None:
-    project = new_project(tmp_path, {"local": local_pod(tmp_path)})
-    runbook = {"name": "r", "environment": {"python": "system"}, "stages": [stage for stage, _ in STAGES]}
-    project.commit({**FILES, "runbooks/r.yaml": json.dumps(runbook)})
-    outcome = project.validate("--runbook", "r")
-    assert outcome.exit_code == 0, outcome.stdout
-    said = {s["name"]: s["doubts"] for s in outcome.json["stages"]}
-    assert said == {stage["name"]: doubts for stage, doubts in STAGES}
+    assert doubts_of(run_stages(tmp_path, FILES, STAGES)) == {stage["name"]: doubts for stage, doubts in STAGES}

@@ -7,6 +7,7 @@ be seen that what is left out is no more than what is taken, as where the variab
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 
 from ..files import read
@@ -54,7 +55,9 @@ class _Names:
         self._values: dict[str, ast.expr | None] = {}
         for statement in module.body:
             for target in targets_of(statement) if isinstance(statement, SETS) else ():
-                self._values[name_of(target)] = getattr(statement, "value", None)
+                value = getattr(statement, "value", None)
+                if value is None or name_of(target) not in names_in([value]):  # else of what it was: `X = bool(X)`
+                    self._values[name_of(target)] = value
 
     def switches(self, marks: Sequence[ast.expr]) -> Iterator[tuple[str, int]]:
         """Variables that are not set and take cases away, by the conditions in the marks and of what they name."""
@@ -65,13 +68,17 @@ class _Names:
                 found += _of_cases(statement.value) if statement.value is not None else []
         choices = [choice for node in found for choice in _choices(node)]
         choices += (choice for s in self._statements if isinstance(s, ast.If) for choice in self._chosen(s, known))
-        for condition, taken, left in choices:
-            variable, value = self._unset(condition)
-            if variable and variable not in os.environ:
-                if not value:
-                    taken, left = left, taken
-                if not self._is_less(left, taken):
-                    yield variable, condition.lineno
+        for choice in choices:
+            with contextlib.suppress(ValueError, TypeError, OverflowError, RecursionError):  # it would fail, if it ran
+                yield from self._switch(*choice)
+
+    def _switch(self, condition: ast.expr, taken: object, left: object) -> Iterator[tuple[str, int]]:
+        variable, value = self._unset(condition)
+        if variable and variable not in os.environ:
+            if not value:
+                taken, left = left, taken
+            if not self._is_less(left, taken):
+                yield variable, condition.lineno
 
     def _chosen(self, statement: ast.If, known: set[str]) -> Iterator[Choice]:
         """Of the names that an `if` sets, or adds to: what they are either way."""
@@ -107,11 +114,8 @@ class _Names:
         if name_of(side) == "environ":
             return str(getattr(node.left, "value", "")), isinstance(way, ast.NotIn)
         variable, value = self._unset(node.left)
-        try:
-            others = ast.literal_eval(side)
-            holds = value in others if isinstance(way, (ast.In, ast.NotIn)) else value == others
-        except (ValueError, TypeError):
-            return _UNKNOWN
+        others = ast.literal_eval(side)
+        holds = value in others if isinstance(way, (ast.In, ast.NotIn)) else value == others
         is_equality = isinstance(way, (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn))
         return (variable, holds != isinstance(way, (ast.NotEq, ast.IsNot, ast.NotIn))) if is_equality else _UNKNOWN
 
