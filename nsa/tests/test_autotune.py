@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -107,6 +109,30 @@ def test_a_dry_run_names_every_kernel_of_the_architecture(architecture: str) -> 
     tile = lookup.tile_of(kernel, architecture, 128, 128, 8, torch.bfloat16)
     now = f"{tile.BM}x{tile.BN}w{tile.num_warps}s{tile.num_stages}"
     assert f"{kernel} [{architecture}, 128/8] by window forward: {now}, then " in done.stdout
+
+
+_AHEAD = """
+from nsa.bench.autotune import CompiledAhead, Compilation, Tile
+from nsa.bench.cases import case_of
+
+if __name__ == "__main__":
+    of = case_of("4/1/64/64", 1024, "random"), "bf16", "sm_89", "window forward"
+    with CompiledAhead(1) as ahead:
+        ahead.expect([Compilation(*of, "window_forward", tile) for tile in (Tile(64, 32, 4, 2), Tile(64, 33, 4, 2))])
+        print(*(ahead.compiled(one) for one in list(ahead._compiled)))
+"""
+
+
+@pytest.mark.slow
+def test_other_processes_leave_tiles_in_the_cache_and_pass_by_what_does_not_compile(tmp_path: Path) -> None:
+    (tmp_path / "ahead.py").write_text(_AHEAD)
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, tmp_path / "ahead.py"], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["True", "True"]
+    compiled = [json.loads(path.read_text()) for path in tmp_path.glob("cache/*/_forward.json")]
+    assert [(one["num_warps"], one["num_stages"]) for one in compiled] == [(4, 2)]
 
 
 def test_it_says_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
