@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
@@ -34,8 +33,8 @@ from nsa import ops
 from nsa.bench import rows as table_rows
 from nsa.bench.cases import Case, Where, case_of, inputs
 from nsa.bench.judge import relative_error
-from nsa.bench.kernels import timed
 from nsa.bench.options import parser, positive, some_of
+from nsa.bench.timing import Timing, measure
 from nsa.cache import NSACache
 from nsa.config import BRANCHES, NSAConfig
 from nsa.device import DTYPES
@@ -214,7 +213,7 @@ def jobs(found: Mapping[str, Call], parts: Collection[str]) -> Iterator[Job]:
                 yield Job(part, kernel, key, group, call)
 
 
-def stopwatch(job: Job, usual: Sequence[Tensor], timer: Callable[[Call], list[float]]) -> Milliseconds:
+def stopwatch(job: Job, usual: Sequence[Tensor], timer: Callable[[Call], Timing]) -> Milliseconds:
     """Times a tile of a job; None where it does not compile, does not fit or gives another result than `usual`."""
 
     def milliseconds(tile: Tile) -> float | None:
@@ -225,7 +224,7 @@ def stopwatch(job: Job, usual: Sequence[Tensor], timer: Callable[[Call], list[fl
                     relative_error(x, y) > SAME or bool(x.isnan().any()) for x, y in zip(results, usual, strict=True)
                 ):
                     return None
-                return statistics.median(timer(job.call))
+                return timer(job.call).ms
             except (OutOfResources, CompilationError, RuntimeError):
                 if usual[0].is_cuda:
                     torch.cuda.synchronize()  # an error of the device itself goes on
@@ -359,7 +358,7 @@ def short(tile: Tile) -> str:
 def tune(args: argparse.Namespace, table: Table) -> Iterator[str]:
     """Tune on this GPU, writing the table after each kernel; yields what was found."""
     device, until = torch.device("cuda"), time.monotonic() + args.seconds
-    timer = partial(timed, device=device, repeats=args.repeats)
+    timer = partial(measure, device=device, iters=args.repeats, warmup=2)
     architecture = lookup.architecture_of(device)
     on = f"{table_rows.card(device)}, triton {triton.__version__}"
     with CompiledAhead(args.processes) as ahead:
@@ -402,7 +401,7 @@ class Search:
         """Of the job's kernel with another tile."""
         return Compilation(self.case, self.dtype, self.architecture, self.job.part, self.job.kernel, tile)
 
-    def best(self, timer: Callable[[Call], list[float]], ahead: CompiledAhead, until: float) -> Found:
+    def best(self, timer: Callable[[Call], Timing], ahead: CompiledAhead, until: float) -> Found:
         """Each tile is compiled by another process before it is timed here."""
         watch = stopwatch(self.job, self.job.call(), timer)
 

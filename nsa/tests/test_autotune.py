@@ -16,6 +16,7 @@ from torch import Tensor
 
 from nsa.bench.__main__ import main as bench
 from nsa.bench.autotune import Job, climb, jobs, neighbours, stopwatch
+from nsa.bench.timing import Timing
 from nsa.kernels.tuning import lookup
 from nsa.kernels.tuning.lookup import Tile
 
@@ -71,7 +72,7 @@ def test_neighbours_stay_within_what_kernels_take() -> None:
 def test_only_tiles_with_the_right_result_are_timed(result: Callable[[Tensor], Tensor], expected: float | None) -> None:
     x = torch.randn(5)
     job = Job("window forward", "window_forward", "128", 16, lambda: (result(x),))
-    assert stopwatch(job, (x,), lambda call: [9.0, 3.0, 2.0])(START) == expected
+    assert stopwatch(job, (x,), lambda call: Timing(wall=(9.0, 3.0, 2.0)))(START) == expected
 
 
 def test_each_kernel_is_tuned_once_by_a_part_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
