@@ -165,6 +165,8 @@ CHILDREN = """
         p = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]); p.terminate(); p.wait()
         r = subprocess.run([sys.executable, "-c", "import none_such"], stderr=subprocess.DEVNULL)
         print("has it" if r.returncode == 0 else "has it not")
+        interrupted = "if 1 > 2: ValueError('differs')\\nraise KeyboardInterrupt"
+        if subprocess.run([sys.executable, "-c", interrupted], stderr=-3).returncode != -2: sys.exit(1)
         device = "cpu" if subprocess.call([sys.executable, "status/no_gpu.py"]) else "cuda"
         for name in ("fails", "ok"):
             if subprocess.call([sys.executable, f"status/{name}.py"]) == 0:
