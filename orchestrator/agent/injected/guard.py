@@ -215,6 +215,11 @@ class Guard:
         """Have the agent's plugin in every session, whatever PYTEST_PLUGINS and the arguments say."""
         watch(pytest_config, "get_config", after=self._begin_session)
 
+    def _is_of_program(self, frame: FrameType | None) -> bool:
+        while frame is not None and not os.path.abspath(frame.f_code.co_filename).startswith(self.checks.tree):
+            frame = frame.f_back
+        return frame is not None
+
     def _begin_session(self, frame: FrameType | None, config: Any, *_: Any, **__: Any) -> None:
         from . import pytest_plugin
 
@@ -224,17 +229,10 @@ class Guard:
             self.notes.write(f'{{"handled_by": {os.getpid()}}}')
         self._sessions.append(config)
         sessions.append(config)
-        if not _is_command(frame):
+        if self._is_of_program(frame):  # which goes on when the session has ended, as no pytest does
             config.add_cleanup(lambda: sessions.remove(config))
         pytest_plugin.brought_by(self)
         config.pluginmanager.register(pytest_plugin, PLUGIN)
-
-
-def _is_command(frame: FrameType | None) -> bool:
-    """Whether the session that `frame` begins is all that the process is for."""
-    while frame is not None and frame.f_code.co_name != "console_main":
-        frame = frame.f_back
-    return frame is not None
 
 
 _LATE: dict[str, Callable[[Guard], Any]] = {}

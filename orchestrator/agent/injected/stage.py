@@ -180,7 +180,7 @@ def test_around() -> str | None:
 
 
 sessions: list[object] = []
-"""Of pytest, that have begun in this process. A program goes on after one, which is none of them any more."""
+"""Of pytest, that have begun in this process; but for those after which a program has gone on."""
 
 
 def runs_pytest() -> bool:
