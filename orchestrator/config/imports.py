@@ -41,10 +41,16 @@ def distributions(
 
 
 def reached(
-    texts: Mapping[PurePosixPath, str], files: Sequence[str], read: Callable[[PurePosixPath], str]
+    texts: Mapping[PurePosixPath, str],
+    files: Sequence[str],
+    read: Callable[[PurePosixPath], str],
+    roots: Collection[PurePosixPath] = (),
 ) -> dict[PurePosixPath, str]:
-    """These texts, and those of the repository's modules that their imports run, and theirs."""
-    modules = dict(_modules(list(map(PurePosixPath, files))))
+    """These texts, and those of the repository's modules, by their names from `roots` on, that their imports run, and
+    theirs.
+    """
+    paths = list(map(PurePosixPath, files))
+    modules = dict(_modules(paths, roots or _roots(paths)))
     found = dict(texts)
     waiting = list(texts.items())
     while waiting:
@@ -55,21 +61,31 @@ def reached(
     return found
 
 
+def with_helpers(
+    programs: Mapping[PurePosixPath, str], files: Sequence[str], read: Callable[[PurePosixPath], str]
+) -> dict[PurePosixPath, str]:
+    """These programs, and what lies beside one and is imported by it, or by such a helper of its."""
+    found: dict[PurePosixPath, str] = {}
+    for program, text in programs.items():
+        beside = [file for file in files if PurePosixPath(file).parent == program.parent]
+        found |= reached({program: text}, beside, read, {program.parent})
+    return found
+
+
 def lacking(texts: Mapping[PurePosixPath, str], files: Sequence[str], read: Callable[[PurePosixPath], str]) -> set[str]:
     """Modules of the repository's own packages that the import of these runs, and that it has not: a build makes them,
     as one compiles, or writes down the version.
     """
     paths = list(map(PurePosixPath, files))
-    modules = dict(_modules(paths))
+    modules = dict(_modules(paths, _roots(paths)))
     folders = {".".join(folder.parts) for path in paths for folder in path.parents}
     running = reached(texts, files, read).items()
     named = {name.rpartition(".")[0] for path, text in running for name in _imports(text, path)}
     return {name for name in named if name.rpartition(".")[0] in modules and name not in modules.keys() | folders}
 
 
-def _modules(paths: Sequence[PurePosixPath]) -> Iterator[tuple[str, PurePosixPath]]:
-    """The repository's modules by the dotted names that begin at a folder of metadata, or its src."""
-    roots = _roots(paths)
+def _modules(paths: Sequence[PurePosixPath], roots: Collection[PurePosixPath]) -> Iterator[tuple[str, PurePosixPath]]:
+    """The repository's modules by the dotted names that begin at one of these folders."""
     for path in (path for path in paths if path.suffix == ".py"):
         parts = path.with_suffix("").parts
         inside = parts[:-1] if parts[-1] == "__init__" else parts
@@ -77,6 +93,7 @@ def _modules(paths: Sequence[PurePosixPath]) -> Iterator[tuple[str, PurePosixPat
 
 
 def _roots(paths: Sequence[PurePosixPath]) -> set[PurePosixPath]:
+    """Folders of metadata, and their src."""
     projects = {path.parent for path in paths if path.name in FILES} | {PurePosixPath()}
     return {*projects, *(folder / "src" for folder in projects)}
 

@@ -142,8 +142,9 @@ def _of_project(root: Path, files: Sequence[str], own: Sequence[str], project: s
     texts |= {PurePosixPath(each.path): text_of(root / each.path) for each in found.checks}
     code = (text_of(root / file) for file in own if file.endswith(".py"))
     found.functions = functions(texts.values(), inside_project, found.layers, silent(code))
-    benches = {PurePosixPath(path): text_of(root / path) for path in found.benches[:MOST_BENCHES]}
-    on_cpu = {path: text for path, text in benches.items() if str(path) not in found.cuda_benches}
+    shown = found.benches[:MOST_BENCHES]
+    benches = _with_helpers(root, shown, own)
+    on_cpu = _with_helpers(root, [path for path in shown if path not in found.cuda_benches], own)
     if not (texts or found.other_tests):  # then all that is asked of a package is that it can be imported
         texts |= {PurePosixPath(file): text_of(root / file) for file in packages}
     top = Metadata(root)
@@ -284,7 +285,12 @@ def _lacks_modules(root: Path, packages: Iterable[str], files: Sequence[str]) ->
     return bool(imports.lacking(inits, files, lambda path: text_of(root / path)))
 
 
-def _look_at_python(root: Path, files: Iterable[str], found: Survey) -> None:
+def _with_helpers(root: Path, programs: Iterable[str], files: Sequence[str]) -> dict[PurePosixPath, str]:
+    texts = {PurePosixPath(program): text_of(root / program) for program in programs}
+    return imports.with_helpers(texts, files, lambda path: text_of(root / path))
+
+
+def _look_at_python(root: Path, files: Sequence[str], found: Survey) -> None:
     for file in files:
         path = PurePosixPath(file)
         if path.suffix == ".cu":
@@ -297,7 +303,9 @@ def _look_at_python(root: Path, files: Iterable[str], found: Survey) -> None:
         if _is_bench(path, text):
             if runs(text) or prints(text) or is_test_file(path):
                 found.benches.append(file)
-                found.cuda_benches += [file] if _CUDA.search(text) else []
+                found.cuda_benches += (
+                    [file] if any(map(_CUDA.search, _with_helpers(root, [file], files).values())) else []
+                )
         elif _is_where_tests_are(path, found.project or ".") and (checking := check(path, text)):
             found.checks.append(checking)
         elif _is_tests(path, text, found.project or "."):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import posixpath
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -18,7 +19,7 @@ from orchestrator.shared.text import plain
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _DURATION = rf"{_NUMBER}|(?:{_NUMBER}d)?(?:{_NUMBER}h)?(?:{_NUMBER}m)?(?:{_NUMBER}s)?"  # not 1h30: 30 of what?
 _UNITS = (1.0, 86400.0, 3600.0, 60.0, 1.0)
-_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT])(?:iB)?")
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d+)?) ?([KMGT])(?:iB)?")
 _MULTIPLES = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 _A_DURATION = "expected a duration such as 90m, 1h30m, 45s or 2700 (seconds)"
@@ -68,7 +69,7 @@ def seconds_of(text: str) -> float:
 def _seconds(value: object) -> float:
     if isinstance(value, str):
         return seconds_of(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= sys.float_info.max:
         raise ValueError(_A_DURATION)
     return float(value)
 

@@ -95,4 +95,4 @@ def _of_the_disk(tidied: Tidied | None) -> Iterator[str]:
     elif after < before:
         yield f"the pod's workdir took {size(before)} and takes {size(after)} now: max_disk is {size(limit)}"
     if after > limit:
-        yield f"it takes more than max_disk, {size(limit)}, and all of that is in use"
+        yield f"it takes more than max_disk, {size(limit)}, and no more of it can go"

@@ -21,6 +21,7 @@ from orchestrator.verdict.status import OUTCOMES
 
 _NARROWEST = 40
 _LONGEST = 1000
+_MOST_NOTES = 8
 _STEP = "  "
 
 
@@ -34,7 +35,7 @@ def show(result: Result, console: Console, top: Path = Path()) -> None:
         _show_trouble(what, console)
         _show(_as_typed(trouble.command(what.stage, common)), console, _STEP)
     same = [f"in all stages: {' '.join(trouble.assignments(common))}"] if common and trouble.troubles(result) else []
-    told = [*trouble.did_not_run(result), *trouble.common(result), *same]
+    told = [*trouble.did_not_run(result), *trouble.common(result), *same, *_notes(result)]
     if told:
         console.print()
     for line in told:
@@ -46,6 +47,12 @@ def show(result: Result, console: Console, top: Path = Path()) -> None:
     console.print(f"[bold {colour}]{escape(plain(result.summary))}[/]", soft_wrap=True)
     path = result.path if os.path.isabs(result.path) else os.path.relpath(top / result.path)
     console.print(f"report: {escape(path)}/report.md", soft_wrap=True)
+
+
+def _notes(result: Result) -> list[str]:
+    """What it has not that the last passed run had, for nothing else on a terminal tells of it."""
+    more = len(result.notes) - _MOST_NOTES
+    return [*result.notes[:_MOST_NOTES], *([f"and {count(more, 'more note')}: see the report"] if more > 0 else [])]
 
 
 def _stages(stages: Iterable[StageResult]) -> Table:

@@ -20,6 +20,10 @@ def wrong_pattern(pattern: str) -> str | None:
     parts = pattern.rstrip("/").split("/")
     if not pattern.strip() or pattern.startswith("/") or "\0" in pattern or {"..", ".", ""} & set(parts):
         return f"expected a pattern of paths inside the tree, got {pattern!r}"
+    try:
+        re.compile(_as_regex(pattern))
+    except re.error as e:
+        return f"expected a pattern of paths: {e.msg}, in {pattern!r}"
     return None
 
 
@@ -29,6 +33,6 @@ def _as_regex(pattern: str) -> str:
 
 def _translated(part: str) -> str:
     if len(part) > 1 and part.startswith("["):
-        inside = part[1:-1].replace("\\", r"\\").replace("[", r"\[")
+        inside = re.sub(r"[\\\[&|~]", r"\\\g<0>", part[1:-1])  # which may mean more to another version of Python
         return f"[^/{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"
     return _MEANING.get(part) or re.escape(part)

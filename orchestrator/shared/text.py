@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable
 from typing import BinaryIO
 
@@ -95,11 +96,16 @@ def listing(names: Iterable[str], most: int = 3) -> str:
 
 
 def wrong_expression(text: str) -> str | None:
-    """What is wrong with a regular expression, as a sentence; None if nothing is."""
+    """What is wrong with a regular expression, as a sentence; None if nothing is.
+
+    What Python only warns of (`[[x]`), naming a line of this file, is taken: compiled once, for all searches.
+    """
     if not text:
         return "expected a regular expression, got none, which is found in everything"
     try:
-        re.compile(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            re.compile(text)
     except (re.error, RecursionError, OverflowError) as e:
         return f"expected a regular expression: {plain(e, 80)}"
     return None

@@ -99,6 +99,9 @@ def test_numbers_are_those_of_yaml_1_2(text: str, number: float) -> None:
         ("{equal: [reads_actual, reads_expected]}", "{equal: [a]}", "key 'stages.1.expect.artifacts.1.checks.3.equal'"),
         ("when: [cuda", "when: [cudda", "expected cuda, sm>=NN, sm==NN or has:PACKAGE"),
         ("wall: 300}", "wall: -1}", "key 'stages.1.limits.wall'"),
+        ("wall: 300}", f"wall: {'9' * 400}}}", "key 'stages.1.limits.wall' (triton_fwd): expected a duration"),
+        ("wall: 300}", f"log_bytes: {'9' * 400}K}}", "expected a number of bytes, or one with K, M, G or T"),
+        ("paths: []", "builds: ['[z-a].so']", "expected a pattern of paths: bad character range z-a"),
         ("allow_skips: []", "allow_skips: ['(']", "expected a regular expression"),
         (
             "allow_skips: []",

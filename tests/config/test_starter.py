@@ -581,6 +581,17 @@ def test_a_bench_that_prints_at_the_top_is_a_program_and_its_imports_are_install
     assert "  # left out, as only benches for CUDA import them: rival\n" in text
 
 
+@pytest.mark.parametrize("event", ["", "import torch\nEVENT = torch.cuda.Event\n"])
+def test_a_bench_needs_what_its_helpers_need(tmp_path: Path, event: str) -> None:
+    bench = "import torch\nfrom {} import report\nif __name__ == '__main__': report()\n"
+    helpers = {"lib.py": "import table\nfrom table import report\n", "table.py": f"import pandas\n{event}"}
+    files = {"bench_a.py": bench.format("lib"), **helpers, "other.py": "import scipy\n"}
+    text, runbook = written(tmp_path, {"test_x.py": "", **{f"bench/{name}": each for name, each in files.items()}})
+    (made,) = (stage for stage in runbook.stages if stage.name == "bench_a")
+    assert made.when == (["cuda"] if event else [])
+    assert ("import them: pandas\n" if event else 'extra: ["pytest", "pandas"]\n') in text and "scipy" not in text
+
+
 def test_what_lies_in_the_folder_of_a_benchmark_and_measures_nothing_is_none(tmp_path: Path) -> None:
     files = {"tasks/basque_bench/make.py": "import argparse\nargs = argparse.ArgumentParser().parse_args()\n"}
     _, runbook = written(tmp_path, {"test_x.py": "", **files})

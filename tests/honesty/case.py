@@ -19,7 +19,8 @@ class Case:
     """`pretends` says in a sentence what the stage does; `honest` names the case that is the same without the lie.
 
     A case whose `honest` is None is honest itself, and passes. `status` is that of the stage called `name`, None where
-    no stage is judged; `reason` is a pattern of the stage's reason, or of the error.
+    no stage is judged; `reason` is a pattern of the stage's reason, or of the error. A lie that changes no status has a
+    `note`, a pattern of what the run says of it.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Case:
     untampered: str = "passed"  # the verdict of the run that is tampered with
     verdict: str | None = None  # where it does not follow from the status
     exit_code: int | None = None  # where it does not follow from the verdict
+    note: str = ""
     caught: str | None = None  # by rule, observation or only by sabotage, where its theme does not say it
 
     @property

@@ -18,6 +18,7 @@ from tests.honesty import (
     runner_cases,
     sabotage_cases,
     shell_cases,
+    since_cases,
     stand_in_cases,
     status_cases,
     tree_cases,
@@ -43,10 +44,11 @@ THEMES: Mapping[str, Sequence[Case]] = {
     "Copies of the package in the tree": copy_cases.CASES,
     "The environment": environment_cases.CASES,
     "The run": run_cases.CASES,
+    "Since the last passed run": since_cases.CASES,
     "Honest oddities": oddity_cases.CASES,
 }
 # How the lies of a theme are caught: by a `rule` about what they deliver or ask for, by the agent's `observation` of
-# what ran, or only by `sabotage`, running the tests again with wrong code.
+# what ran, only by `sabotage`, running the tests again with wrong code, or by no more than a `note`.
 CAUGHT: Mapping[str, str] = {
     **dict.fromkeys(("Artifacts", "Routes", "The run"), "rule"),
     **dict.fromkeys(("Tests", "Shells and other runners", "Checks", "Stand-ins, and what is dropped"), "observation"),
@@ -54,6 +56,7 @@ CAUGHT: Mapping[str, str] = {
     **dict.fromkeys(("The GPU", "The tree", "Copies of the package in the tree", "The environment"), "observation"),
     **dict.fromkeys(("Everyday repositories", "What never ran"), "observation"),
     "Tests that cannot fail": "sabotage",
+    "Since the last passed run": "note",
 }
 CASES: Sequence[Case] = [case for cases in THEMES.values() for case in cases]
 
@@ -69,6 +72,7 @@ judge. Beside each lie stands the same thing done honestly, which passes. This p
 | rule | by what the stage delivers or asks for |
 | observation | by what the agent saw running on the pod |
 | sabotage | no rule can tell it from the truth; but its tests pass with wrong code too (`kills`, `mutants`) |
+| note | by what the last passed run had; it changes no status, and the run says it |
 
 ## What only planted faults tell
 

@@ -165,6 +165,8 @@ CHILDREN = """
         p = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]); p.terminate(); p.wait()
         r = subprocess.run([sys.executable, "-c", "import none_such"], stderr=subprocess.DEVNULL)
         print("has it" if r.returncode == 0 else "has it not")
+        interrupted = "if 1 > 2: ValueError('differs')\\nraise KeyboardInterrupt"
+        if subprocess.run([sys.executable, "-c", interrupted], stderr=-3).returncode != -2: sys.exit(1)
         device = "cpu" if subprocess.call([sys.executable, "status/no_gpu.py"]) else "cuda"
         for name in ("fails", "ok"):
             if subprocess.call([sys.executable, f"status/{name}.py"]) == 0:
@@ -750,6 +752,20 @@ PROGRAMS = [
     _program_lie("compared_in_import", "a module that a program imports drops a comparison",
                  "import loosely\nprint('1 case')", "allclose.. failed.*loosely.py line 3", "brought_in",
                  files={"loosely.py": COMPARES + "allclose(1.0, 2.0)\n"}),
+    _program_lie("compared_after_tests", "a program runs pytest, and then imports a module that drops a comparison",
+                 "import pytest\nfailed = pytest.main(['-q', 'of_after'])\nimport loosely_after\nexit(failed)",
+                 "allclose.. failed.*loosely_after.py line 3", "measured_after_tests", files={
+                     "of_after/test_it.py": "def test_it(): assert 1 + 1 == 2\n",
+                     "loosely_after.py": COMPARES + "allclose(1.0, 2.0)\n"}),
+    truth(_program("measured_after_tests", """
+              import pytest, sys
+              failed = pytest.main(["-q", "of_measured"])
+              import measured_after
+              sys.exit(failed or not measured_after.same)
+              """, files={
+              "of_measured/test_it.py": "import measured_after\ndef test_it(): assert measured_after.same\n",
+              "measured_after.py": COMPARES + "same = allclose(1.0, 1.0)\nprint('same' if same else 'differ')\n"}),
+          "a program runs pytest, and measures then"),
     _program_lie("compared_in_text", "a file that a program executes drops a comparison",
                  "exec(open('loosely.txt').read())\nprint('1 case')", "allclose.. failed.*in_text.py line 3. line 3",
                  "brought_in", files={"loosely.txt": COMPARES + "allclose(1.0, 2.0)\n"}),

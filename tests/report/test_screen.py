@@ -169,3 +169,10 @@ def test_a_note_of_several_stages_is_said_once(tmp_path: Path) -> None:
     ]
     told = markdown.render(document(run.rejudge().model_copy(update={"stages": noted}), plan, run.path))
     assert "- a, b: x\n- c: y\n" in told
+
+
+def test_what_the_last_passed_run_had_stands_before_the_verdict() -> None:
+    notes = [f"tests of s launched k{n} in X, and not now: t" for n in range(20)]
+    lines = shown(result(stage("s", "passed"), verdict="passed", notes=notes), 80)
+    assert lines.index(notes[0]) < lines.index("passed on CPU")
+    assert notes[-1] not in lines and "and 12 more notes: see the report" in lines

@@ -19,8 +19,10 @@ from orchestrator.shared.globs import matcher, wrong_pattern
         ("a?c[!0-9].[ch]", ["abcd.c"], ["abc1.c", "a/cd.c", "abcd.x"]),
         ("odd\n(name)+.txt", ["odd\n(name)+.txt"], ["odd\nname.txt"]),
         ("*", ["a", "a/b"], []),
+        ("[[&&~~||a]", ["[", "&", "~", "|", "a"], ["b", "]"]),
     ],
 )
+@pytest.mark.filterwarnings("error")
 def test_what_matches(pattern: str, matched: list[str], not_matched: list[str]) -> None:
     matches = matcher([pattern])
     assert [p for p in matched if not matches(p)] == [] and [p for p in not_matched if matches(p)] == []
@@ -33,6 +35,10 @@ def test_any_of_several_is_enough() -> None:
 @pytest.mark.parametrize("pattern", ["", " ", "/etc/*", "../x", "a/../b", "./a", "a//b", "/"])
 def test_what_is_no_pattern(pattern: str) -> None:
     assert "inside the tree" in str(wrong_pattern(pattern))
+
+
+def test_a_range_that_is_none_is_said_on_load() -> None:
+    assert wrong_pattern("a/[z-a]") == "expected a pattern of paths: bad character range z-a, in 'a/[z-a]'"
 
 
 @pytest.mark.parametrize("pattern", ["a", "a/", "**", "a/**/b", "[", "a..b"])

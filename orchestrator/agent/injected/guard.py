@@ -27,10 +27,11 @@ from .programs.dropped import Programs
 from .programs.idle import IdleTests
 from .programs.read_files import ReadFiles
 from .programs.substitutes import Substitutes
-from .stage import Config, Notes, known_test, moved_up, read_config, stack_signal, test_around
+from .stage import Config, Notes, known_test, moved_up, read_config, sessions, stack_signal, test_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import FrameType
     from typing import Any, Callable, Iterable, Mapping
 
 PLUGIN = "nsa_pod_injected.pytest_plugin"
@@ -214,7 +215,12 @@ class Guard:
         """Have the agent's plugin in every session, whatever PYTEST_PLUGINS and the arguments say."""
         watch(pytest_config, "get_config", after=self._begin_session)
 
-    def _begin_session(self, frame: object, config: Any, *_: Any, **__: Any) -> None:
+    def _is_of_program(self, frame: FrameType | None) -> bool:
+        while frame is not None and not os.path.abspath(frame.f_code.co_filename).startswith(self.checks.tree):
+            frame = frame.f_back
+        return frame is not None
+
+    def _begin_session(self, frame: FrameType | None, config: Any, *_: Any, **__: Any) -> None:
         from . import pytest_plugin
 
         if not self._sessions:  # what it starts from now on is the tests'
@@ -222,6 +228,9 @@ class Guard:
             _allow_stack_dumps(kept=True)  # pytest is about to redirect stderr
             self.notes.write(f'{{"handled_by": {os.getpid()}}}')
         self._sessions.append(config)
+        sessions.append(config)
+        if self._is_of_program(frame):  # which goes on when the session has ended, as no pytest does
+            config.add_cleanup(lambda: sessions.remove(config))
         pytest_plugin.brought_by(self)
         config.pluginmanager.register(pytest_plugin, PLUGIN)
 

@@ -179,6 +179,10 @@ def test_around() -> str | None:
     return os.environ.get(TEST_VARIABLE) or (known_test[0] if known_test else None)
 
 
+sessions: list[object] = []
+"""Of pytest, that have begun in this process; but for those after which a program has gone on."""
+
+
 def runs_pytest() -> bool:
-    """Whether a session of pytest has begun in this process; that pytest is imported, as files of tests do, is none."""
-    return f"{_PACKAGE}.pytest_plugin" in sys.modules
+    """Whether a session of pytest runs in this process; that pytest is imported, as files of tests do, is none."""
+    return bool(sessions)

@@ -12,6 +12,7 @@ _LAST = {"leftover": 0, "Python": 2, "run": 3, "wheel": 4}
 _STAND = ("environment", "layer")
 _OF_RUNS = ("tree", "environment", "layer", "cache", "Python")
 _ALWAYS = ("leftover", "old agent")
+_NOT_BY_ITSELF = ("agent", "download")
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def by_wish(items: Sequence[Item], wish: Wish) -> List[Item]:
 def by_limit(items: Sequence[Item], total: int, limit: int, free: Callable[[Item], int]) -> List[Item]:
     """The longest unused until what stays takes no more than `limit`; `free` tells what the next one gives back."""
     needed = _needed(items, [i for i in items if i.in_use])
-    idle = (i for i in items if not i.in_use and i.kind != "download" and needed.isdisjoint(i.paths))
+    idle = (i for i in items if not i.in_use and i.kind not in _NOT_BY_ITSELF and needed.isdisjoint(i.paths))
     doomed: List[Item] = []
     for item in sorted(idle, key=lambda i: (_LAST.get(i.kind, 1), i.used)):
         if total <= limit:

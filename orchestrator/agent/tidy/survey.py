@@ -222,13 +222,13 @@ def _downloads(store: Store, building: Optional[str]) -> Iterator[Item]:
 
 
 def _agents(workdir: Path, runs: Iterable[Item], building: Optional[str]) -> Iterator[Item]:
-    """Agents of other versions; each command of theirs makes them as new."""
+    """Of all versions; those go that nobody has asked for a day, for each command of theirs makes them as new."""
     own = os.path.realpath(sys.argv[0])
     needed = set().union(*(run.needs for run in runs if run.in_use))
     for path in workdir.glob("agent-*.pyz"):
         idle = time.time() - _modified(path) > _OLD_AGENT_S
-        if idle and not building and path.name not in needed and os.path.realpath(path) != own:
-            yield Item("old agent", (path.name,), _modified(path))
+        is_old = idle and not building and path.name not in needed and os.path.realpath(path) != own
+        yield Item("old agent" if is_old else "agent", (path.name,), _modified(path))
 
 
 def _leftovers(workdir: Path, runs: Iterable[Item], building: Optional[str]) -> Iterator[Item]:

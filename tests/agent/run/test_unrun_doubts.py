@@ -29,9 +29,23 @@ VERIFY = (
     "def verify(x):\n    if x != 2:\n        print(x)\n        return False\n    return True\n{}\nprint('seen', 9)\n"
 )
 CASES = "import os, pytest\nSIZES = {}\n@pytest.mark.parametrize('n', SIZES)\ndef test_a(n): assert len('a' * n) == n\n"
+HERE = "from pathlib import Path\nFILE = Path(__file__).parent / 'made.txt'\n"
 GOLDEN = (
     "from pathlib import Path\ndef test_a({1}):\n    golden = {0} / 'golden.txt'\n"
     "    if not golden.exists(): golden.write_text(str(len('ab')))\n    assert golden.read_text() == str(len('ab'))\n"
+)
+ROUND_TRIPS = (
+    "def test_a():\n    FILE.write_text('2')\n    assert FILE.read_text() == str(len('ab'))\n",
+    "def save(text):\n    with open(FILE, 'w') as f: f.write(text)\n"
+    "def test_a():\n    try: save('2')\n    finally: text = FILE.read_text()\n    assert text == '2'\n",
+)
+READ = "    assert FILE.read_text() == '2'\n"
+WRITTEN_IF = (
+    f"def test_a():\n    FILE.exists() or FILE.write_text('2')\n{READ}",
+    f"def save():\n    if FILE.exists(): return\n    FILE.write_text('2')\ndef test_a():\n    save()\n{READ}",
+    f"def test_a():\n    for f in [FILE]:\n        with f.open('w') as g: g.write('2')\n{READ}",
+    f"def test_a():\n    try: FILE.stat()\n    except OSError: FILE.write_text('2')\n{READ}",
+    f"def test_a():\n    FILE.write_text('2')\ndef test_b():\n{READ}",
 )
 CHANGED = """
 from pathlib import Path
@@ -133,6 +147,8 @@ FILES = {
     "golden_missed/test_it.py": "from pathlib import Path\nGOLDEN = Path(__file__).parent / 'golden.txt'\n"
     "def test_a():\n    try:\n        want = GOLDEN.read_text()\n    except OSError:\n"
     "        want = str(len('ab'))\n        GOLDEN.write_text(want)\n    assert want == str(len('ab'))\n",
+    **{f"round_trip_{n}/test_it.py": HERE + text for n, text in enumerate(ROUND_TRIPS)},
+    **{f"written_if_{n}/test_it.py": HERE + text for n, text in enumerate(WRITTEN_IF)},
     "golden_changed/golden.txt": "2",
     "golden_changed/other.txt": "4",
     "golden_changed/touched.txt": "5",
@@ -223,6 +239,14 @@ STAGES = [
         ["tests read golden_missed/golden.txt, which they have made themselves: the commit holds none"],
     ),
     (pytest_of("golden_changed"), []),
+    *((pytest_of(f"round_trip_{n}"), []) for n in range(len(ROUND_TRIPS))),
+    *(
+        (
+            pytest_of(f"written_if_{n}"),
+            [f"tests read written_if_{n}/made.txt, which they have made themselves: the commit holds none"],
+        )
+        for n in range(len(WRITTEN_IF))
+    ),
     (pytest_of("kept_apart"), []),
     (pytest_of("any_close"), ["any() of what is close is asserted, and not all of it is (any_close/test_it.py:6)"]),
     (pytest_of("all_close"), []),

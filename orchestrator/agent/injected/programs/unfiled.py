@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _NAMES = {"cpython.run_command": COMMAND, "cpython.run_stdin": STDIN, "cpython.run_file": ""}
 _MISSING = object()
 _PIPE_HOLDS = 4096  # at least, in any system
-_INTERRUPTED = 130  # as a shell has it; Python itself ends by the signal
+_INTERRUPTED = 130
 
 
 def run_by(code_of: CodeOf) -> None:
@@ -109,7 +109,12 @@ def _ends_by(error: BaseException) -> None:
     if sys.version_info >= (3, 12):
         sys.last_exc = error
     _say(error, traceback)
-    raise SystemExit(_INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1)
+    if type(error) is KeyboardInterrupt:
+        try:
+            exec("raise KeyboardInterrupt")  # a text that has ended so is why Python itself ends by the signal
+        except KeyboardInterrupt:
+            raise SystemExit(_INTERRUPTED) from None
+    raise SystemExit(1)
 
 
 def _say(error: BaseException, traceback: TracebackType | None) -> None:
