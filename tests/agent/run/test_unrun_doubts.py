@@ -53,6 +53,13 @@ def test_c():
     touched.touch()
     assert touched.read_text() == "5"
 """
+CHOSEN = """
+from kern import choice, plain
+def same(x): assert choice.doubled(x) == plain.scaled(x)
+def test_a(monkeypatch):
+    {}
+    same(2)
+"""
 CLOSE = """
 class Truths(list):
     def any(self): return any(self)
@@ -97,6 +104,13 @@ FILES = {
     "faked_beside/test_it.py": "import subprocess, sys\nfrom kern import ops\ndef test_a(monkeypatch):\n"
     "    monkeypatch.setattr(ops, 'kernel', lambda x: x + x)\n    assert ops.scaled(2) == 4\n"
     "def test_b(): subprocess.run([sys.executable, '-c', 'from kern import ops; ops.scaled(2)'], check=True)\n",
+    "kern/plain.py": "def scaled(x): return x + x\n",
+    "kern/choice.py": "import os\nfrom kern import ops, plain\nWAYS = {'fast': ops, 'plain': plain}\n"
+    "class Scale:\n    def __call__(self, x): return WAYS[os.environ.get('KERN_WAY', 'fast')].scaled(x)\n"
+    "scaled = Scale()\ndef doubled(x): return scaled(x)\n",
+    "chosen_away/test_it.py": CHOSEN.format("monkeypatch.setenv('KERN_WAY', 'plain')"),
+    "chosen/test_it.py": CHOSEN.format("monkeypatch.delenv('KERN_WAY', raising=False)"),
+    "plain_only/test_it.py": "from kern import choice, plain\ndef test_a(): assert plain.scaled(2) == 4\n",
     "mistaken.py": RUN.format(", fast=True"),
     "mistaken_below.py": "class Fast:\n    def run(self, x): return x + self.missing\ndef run(x):\n    try:\n"
     "        return Fast().run(x)\n    except Exception:\n        return abs(-x)\nprint('y', run(2))\n",
@@ -176,6 +190,9 @@ STAGES = [
     (pytest_of("faked"), [f"{NEVER_RAN}: function stood for kern.ops.kernel in tests"]),
     (pytest_of("faked_once"), []),
     (pytest_of("faked_beside"), []),
+    (pytest_of("chosen_away"), ["tests call kern.choice.doubled, and no kernel behind it ever ran (scale)"]),
+    (pytest_of("chosen"), []),
+    (pytest_of("plain_only"), []),
     (
         stage("mistaken", "mistaken.py"),
         [
