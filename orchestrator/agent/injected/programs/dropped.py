@@ -414,6 +414,8 @@ def _may_drop(source: bytes) -> bool:
         return True
     if b"lambda:" in source and any(word in source for word in _TIMES):
         return True
+    if b"import " in source and b"main()" in source.replace(b"def main()", b""):
+        return True
     if b"return False" in source and b"return True" in source:
         return True
     lines = [line.strip() for line in source.split(b"\n")]

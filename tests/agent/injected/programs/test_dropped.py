@@ -81,6 +81,7 @@ def seen(tmp_path: Path, source: str, *argv: str, stdin: str = "") -> tuple[str,
     return done.stdout, [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
 
 
+OTHER = "import sys, types\nmade = sys.modules['check'] = types.ModuleType('check')\nmade.main = lambda: {}\n"
 DROPPED: list[tuple[str, list[list[object]]]] = [
     (BAD + "main()\n", [["main", 1]]),
     (BAD + GUARD + "main()\n", [["main", 1]]),
@@ -220,6 +221,12 @@ DROPPED: list[tuple[str, list[list[object]]]] = [
      [["doubt", "equal() came out false, and nothing depends on it (program.py line 4)"]]),
     (BAD.replace("main", "collatz") + GUARD + "collatz()\n",
      [["doubt", "collatz() returned 1, which the program drops (program.py line 7)"]]),
+    (OTHER.format(1) + "from check import main\nmain()\n",
+     [["doubt", "the imported main() returned 1, which the program drops (program.py line 5)"]]),
+    (OTHER.format(1) + "import check\nif __name__ == '__main__':\n    check.main()\n",
+     [["doubt", "the imported main() returned 1, which the program drops (program.py line 6)"]]),
+    (OTHER.format(0) + "from check import main\nmain()\n", []),
+    (OTHER.format(1) + "from check import main\nif main(): print('differ')\n", []),
 ]  # fmt: skip
 
 
