@@ -180,6 +180,11 @@ DROPPED: list[tuple[str, list[list[object]]]] = [
     ("a, b = 3, 1\n" + "print('PASS' if abs(a - b) < 1 else 'FAIL')\n", [EXCEEDED]),
     ("err = abs(3 - 1) / abs(1)\nok = err <= 1\nprint('ok' if ok else 'bad')\n", [EXCEEDED]),
     ("err = max(abs(3 - 1), 0)\nif 1 < err:\n    print('differs')\n", []),  # of what is not known
+    ("err = max(abs(3 - 1), abs(2 - 2))\nif 1 < err:\n    print('differs')\n", [EXCEEDED]),
+    ("err = 0\nfor x in (1, 3): err = max(err, abs(x - 1))\nprint('FAIL' if err > 1 else 'PASS')\n",
+     [["doubt", EXCEEDED[1].replace("line 2", "line 3")]]),
+    ("err = 0\nfor x in (1, 3): err = max(err, x)\nprint('FAIL' if err > 1 else 'PASS')\n", []),
+    ("err = 2\nprint('FAIL' if err > 1 else 'PASS')\n", []),
     ("err = abs(3 - 2)\nif err > 1:\n    print('differs')\n", []),
     ("err = abs(3 - 1)\nif err > 1:\n    print('large')\nassert err < 9\n", []),
     ("err = abs(3 - 1)\nif err > 1:\n    print('large')\n    open('x', 'w')\n", []),
