@@ -97,7 +97,8 @@ is for `kills` and `mutants`:
   that held what was expected before;
 - what a conftest makes of the code under test without putting another function in its place: its defaults, its source
   as it is loaded, the files that it opens;
-- a check that is tried again with a looser tolerance, an `or` that lets all pass, a fixture or a helper that nothing
+- a check that is tried again with a looser tolerance, an `or` that lets all pass
+  (counted, where the comparison behind it never ran), a fixture or a helper that nothing
   asks for, steps of a feature that check nothing.
 
 ## What only a runbook's checks tell

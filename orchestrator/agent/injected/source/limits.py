@@ -109,7 +109,7 @@ def _is_difference(node: ast.expr, made: dict[str, list[ast.expr]], seen: set[st
         seen.add(inner.id)
         values = [value for value in made[inner.id] if not isinstance(value, ast.Constant)]  # with which it begins
         return bool(values) and all(_is_difference(value, made, seen, sized=sized) for value in values)
-    if called(inner) == "max" and len(getattr(inner, "args", ())) > 1:
+    if isinstance(inner, ast.Call) and called(inner) == "max" and len(inner.args) > 1:
         return all(_is_difference(each, made, seen, sized=sized) for each in inner.args)
     return sized and isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Sub)
 

@@ -62,6 +62,16 @@ def is_check(name: str) -> bool:
     return _CHECK.fullmatch(name) is not None
 
 
+def spared(test: ast.expr) -> Iterator[tuple[Any, Any]]:
+    """Comparisons that a condition may spare: `cond or allclose(a, b)`, `allclose(a, b) if cond else True`; by what
+    holds each in what is asserted, and its place there.
+    """
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) and not compares(test.values[0]):
+        yield from ((test.values, n) for n, value in enumerate(test.values) if compares(value))
+    elif isinstance(test, ast.IfExp) and compares(test.body) and isinstance(test.orelse, ast.Constant):
+        yield test.__dict__, "body"
+
+
 def any_close(node: ast.expr) -> list[ast.expr]:
     """What is compared by `isclose(a, b).any()`, or `any(abs(a - b) < tol)`; nothing of anything else."""
     of = _asked_of(node) if called(node) == "any" else None

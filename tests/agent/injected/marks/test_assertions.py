@@ -730,6 +730,11 @@ _TRY_GOOD = _TRY.replace("'x', good=False", "'3', good=True")
         ("def test():\n    assert len('a') == 1\n    def later():\n        assert check\n    later\n", ["4"]),
         ("def helps(x):\n    if x: assert x\n    assert not check\ndef test():\n    helps(0)\n", ["2"]),
         ("def other():\n    assert check\ndef test():\n    assert len('a') == 1\n", []),
+        ("def test():\n    assert pytest or allclose(1, 2)\n", ["2 (the comparison)"]),
+        ("def test():\n    assert allclose(1, 2) if not pytest else True\n", ["2 (the comparison)"]),
+        ("def allclose(*x): return True\ndef test(x=1):\n    assert x is None or allclose(x, 1)\n", []),
+        ("def equal(*x): return True\ndef test():\n    assert equal(1, 1) or allclose(1, 2)\n", []),  # one of two
+        ("def allclose(*x): return True\ndef test():\n    assert allclose(1, 1) if pytest else equal(1, 2)\n", []),
         (_TRY.format(fails="if not good: assert False", caught="assert text"), []),  # this case is to raise
         (_TRY.format(fails="if number != 3: assert False", caught="assert text"), ["8"]),
         (_TRY.format(fails="if text != '3': assert False", caught="assert text"), ["8"]),
