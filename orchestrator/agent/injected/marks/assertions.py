@@ -326,6 +326,8 @@ class _Marker:
             after += self._measures.none_beyond(node, test.left)
         elif isinstance(test, ast.Compare) and all(map(statements.is_slice, (test.left, test.comparators[0]))):
             after.append(call_seen(node, "compared_slices", test.left, test.comparators[0]))
+        elif isinstance(test, ast.Compare) and all(name_of(s) == "grad" for s in (test.left, *test.comparators)):
+            after.append(call_seen(node, "compared_gradients", test.left, *test.comparators))
         elif isinstance(test, ast.Compare) and statements.are_truths(test):
             sides = (side.func.value if not side.args else side.args[0] for side in (test.left, *test.comparators))  # type: ignore[attr-defined]
             after.append(call_seen(node, "compared_truths", *sides))

@@ -425,6 +425,11 @@ _LARGEST = "the largest of nothing is held to a limit"
         ("err = three() * np.nan\n    assert (err > 1).sum() == 0", _NAN),
         ("err = three() * np.nan\n    assert not (err > 1).any()", _NAN),
         ("err = three()\n    assert not (5 < err).any()", None),
+        (
+            "a, b = impl, three\n    a.grad = b.grad = None\n    assert a.grad == b.grad",
+            "gradients are compared, of which there are none",
+        ),
+        ("a, b = impl, three\n    a.grad, b.grad = 1, 2\n    assert a.grad <= b.grad", None),
         ("differs = np.allclose(three(), 1.0)\n    assert ~differs", "what is asserted cannot be false"),
         ("err = abs(three() - three() * 2)\n    for _ in 'ab': assert (err <= 9).all()", _LOOSE.replace("1", "3")),
         ("x = three()\n    err = abs(x - three() * 2).max().item()\n    assert err < 9", _LOOSE.replace("1", "3")),
