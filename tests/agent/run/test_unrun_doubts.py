@@ -110,6 +110,9 @@ FILES = {
     "scaled = Scale()\ndef doubled(x): return scaled(x)\n",
     "chosen_away/test_it.py": CHOSEN.format("monkeypatch.setenv('KERN_WAY', 'plain')"),
     "chosen/test_it.py": CHOSEN.format("monkeypatch.delenv('KERN_WAY', raising=False)"),
+    "test_chosen.py": "import os, unittest\nfrom kern import choice, plain\nos.environ['KERN_WAY'] = 'plain'\n"
+    "class TestScaled(unittest.TestCase):\n"
+    "    def test_a(self): self.assertEqual(choice.doubled(2), plain.scaled(2))\n",
     "plain_only/test_it.py": "from kern import choice, plain\ndef test_a(): assert plain.scaled(2) == 4\n",
     "mistaken.py": RUN.format(", fast=True"),
     "mistaken_below.py": "class Fast:\n    def run(self, x): return x + self.missing\ndef run(x):\n    try:\n"
@@ -192,6 +195,10 @@ STAGES = [
     (pytest_of("faked_beside"), []),
     (pytest_of("chosen_away"), ["tests call kern.choice.doubled, and no kernel behind it ever ran (scale)"]),
     (pytest_of("chosen"), []),
+    (
+        stage("chosen_by", "-m", "unittest", "-v", "test_chosen", expect={"tests": {"min_passed": 1}}),
+        ["tests call kern.choice.doubled, and no kernel behind it ever ran (scale)"],
+    ),
     (pytest_of("plain_only"), []),
     (
         stage("mistaken", "mistaken.py"),
