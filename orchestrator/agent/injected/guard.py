@@ -286,7 +286,8 @@ def _compiled(guard: Guard) -> Any:
 def _other_runners(guard: Guard) -> Any:
     from .runners.other_runners import OtherRunners
 
-    return OtherRunners(guard.config, guard.checks, guard.test, is_bare=guard.origin.is_bare)
+    look = guard.look_at_kernels
+    return OtherRunners(guard.config, guard.checks, guard.test, look, is_bare=guard.origin.is_bare)
 
 
 def install() -> None:

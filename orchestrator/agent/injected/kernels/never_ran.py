@@ -36,11 +36,8 @@ class NeverRan:
         self._called: dict[str, frozenset[str]] = {}  # by tests, with the kernels behind it
         self._seen: set[object] = set()
         self.after_import: dict[str, Callable[[ModuleType], None]] = {
-            "triton.runtime.interpreter": lambda module: watch(module.GridExecutor, "__call__", failed=self._fails),
-            "unittest.case": self._watch_cases,
+            "triton.runtime.interpreter": lambda module: watch(module.GridExecutor, "__call__", failed=self._fails)
         }
-        if "unittest.case" in sys.modules:  # whose tests import the kernels
-            self._watch_cases(sys.modules["unittest.case"])
 
     def tell(self) -> None:
         """`{"never_ran": ..., "why": ...}` for each, and `{"tests_call": ..., "kernels": ...}`: of this process,
@@ -51,12 +48,6 @@ class NeverRan:
         for function, kernels in self._called.items():
             self._checks.notes.add(tests_call=function, kernels=sorted(kernels))
         self._why, self._called = {}, {}
-
-    def _watch_cases(self, case: Any) -> None:
-        watch(case.TestCase, "_callTestMethod", after=self._has_called)
-
-    def _has_called(self, frame: FrameType, result: object, test: Any, *_: Any) -> None:
-        self.look(getattr(type(test), test._testMethodName))
 
     def look(self, test: Any) -> None:
         """At what the tree's modules hold now, in the midst of a test, instead of kernels that they held before; and at
