@@ -53,6 +53,7 @@ def test_c():
     touched.touch()
     assert touched.read_text() == "5"
 """
+PAIRS = "def allclose(a, b): return a == b\ndef test_a(): assert any(allclose({0}) for {0} in {1})\n"
 CHOSEN = """
 from kern import choice, plain
 def same(x): assert choice.doubled(x) == plain.scaled(x)
@@ -155,6 +156,8 @@ FILES = {
     "golden_changed/touched.txt": "5",
     "golden_changed/test_it.py": CHANGED,
     "any_close/test_it.py": CLOSE.format(3),
+    "any_pair/test_it.py": PAIRS.format("x, y", "zip([1, 2], [1, 3])"),
+    "one_of/test_it.py": PAIRS.format("x, 2", "[1, 2]").replace("for x, 2 in", "for x in"),
     "all_close/test_it.py": CLOSE.format(2),
     "one_close/test_it.py": CLOSE.format(3)
     .replace("zip(a, b)", "zip(a, b if type(b) is list else [b] * 2)")
@@ -249,6 +252,11 @@ STAGES = [
     (pytest_of("golden_changed"), []),
     (pytest_of("kept_apart"), []),
     (pytest_of("any_close"), ["any() of what is close is asserted, and not all of it is (any_close/test_it.py:6)"]),
+    (
+        pytest_of("any_pair"),
+        ["any() of compared pairs is asserted, and not all() of them (any_pair/test_it.py:2)"],
+    ),
+    (pytest_of("one_of"), []),
     (pytest_of("all_close"), []),
     (pytest_of("one_close"), []),
     (

@@ -206,6 +206,9 @@ class Seen(type):
     def drops(cls, what: str, place: str) -> None:
         cls.checks.now.dropped.append(cls.checks.said(what, place))
 
+    def doubts(cls, what: str, place: str) -> None:
+        cls.checks.doubt(cls.checks.said(what, place))
+
     def loses(cls, what: str, place: str) -> None:
         cls.checks.now.lost.append(cls.checks.said(what, place))
 

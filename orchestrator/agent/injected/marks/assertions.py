@@ -335,6 +335,8 @@ class _Marker:
         close = statements.any_close(test) if isinstance(test, ast.Call) else ()
         if close:
             _see_close(test, close, f"{self._facts.path}:{node.lineno}")
+        if statements.any_of_pairs(test):
+            after.append(self._says(node, "doubts", "any() of compared pairs is asserted, and not all() of them"))
         asked = statements.limited(test)
         if asked is not None:
             after += mark_largest(node, asked[0], self._outermost, self._facts.path)

@@ -82,6 +82,16 @@ def any_close(node: ast.expr) -> list[ast.expr]:
     return of.args[:2] if called(of) == "isclose" else []  # type: ignore[union-attr]
 
 
+def any_of_pairs(node: ast.expr) -> bool:
+    """Whether it is `any(allclose(a, b) for a, b in zip(...))`: one thing that is sought stays the same."""
+    of = _asked_of(node) if called(node) == "any" else None
+    if not isinstance(of, (ast.GeneratorExp, ast.ListComp)) or not compares(of.elt) or len(of.elt.args) < 2:  # type: ignore[attr-defined]
+        return False
+    each = of.generators[0]
+    paired = ids_in(each.target) if called(each.iter) == "zip" else set()
+    return all(isinstance(side, ast.Name) and side.id in paired for side in of.elt.args[:2])  # type: ignore[attr-defined]
+
+
 def _asked_of(call: Any) -> ast.expr | None:
     """What is given to a function, or has the method."""
     return call.args[0] if call.args else getattr(call.func, "value", None)
