@@ -201,6 +201,11 @@ def makes_exception(node: ast.AST) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseException)
 
 
+def may_make_exception(node: ast.AST) -> bool:
+    """Whether it calls one, or what is called as one: `typer.Exit`."""
+    return makes_exception(node) or re.match("[A-Z].*(Error|Exception|Exit|Abort)$", called(node)) is not None
+
+
 def checks(node: ast.AST) -> bool:
     calls = [inner for inner in within([node]) if isinstance(inner, ast.Call)]
     return any(is_check(called(call)) and not compares(call) for call in calls)

@@ -81,6 +81,10 @@ def seen(tmp_path: Path, source: str, *argv: str, stdin: str = "") -> tuple[str,
     return done.stdout, [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
 
 
+EXIT = (
+    "import types\nclass Exit(RuntimeError):  # as click's, which typer's is\n"
+    "    def __init__(self, code): self.exit_code = code\ntypes.Exit = Exit\n"
+)
 OTHER = "import sys, types\nmade = sys.modules['check'] = types.ModuleType('check')\nmade.main = lambda: {}\n"
 DROPPED: list[tuple[str, list[list[object]]]] = [
     (BAD + "main()\n", [["main", 1]]),
@@ -140,6 +144,9 @@ DROPPED: list[tuple[str, list[list[object]]]] = [
     ("assert (1 > 2, 'why')\n", [["an assertion of a tuple", 1]]),
     ("assert (1 < 2, 'why')\n", []),
     ("assert (1 <\n 2)\n", []),
+    (EXIT + "if 1 < 2:\n    types.Exit(1)\n", [["a check (Exit is made, and not raised)", 6]]),
+    (EXIT + "if 1 < 2:\n    types.Exit(0)\n", []),
+    ("def MadeError(): return 1\nMadeError()\n", []),
     ("if 1 < 2:\n    ValueError('no')\n", [["a check (ValueError is made, and not raised)", 2]]),
     ("import sys\nif 1 < 2:\n    print('no')\n    sys.exit\n", [["a check (exit is named, and not called)", 4]]),
     ("import sys\nif 1 > 2:\n    sys.exit\nquit\n", []),
