@@ -203,7 +203,7 @@ def makes_exception(node: ast.AST) -> bool:
 
 def may_make_exception(node: ast.AST) -> bool:
     """Whether it calls one, or what is called as one: `typer.Exit`."""
-    return makes_exception(node) or re.match("[A-Z].*(Error|Exception|Exit|Abort)$", called(node)) is not None
+    return makes_exception(node) or re.match("(?=[A-Z]).*(Error|Exception|Exit|Abort)$", called(node)) is not None
 
 
 def checks(node: ast.AST) -> bool:
