@@ -19,7 +19,7 @@ _LONGEST = 300
 _NONE = r"(?<!\bno )(?<!\b0 )(?<!\bnot )(?<!\bwithout )(?<!\bexpected )(?<!\bexpected to )"
 _FAILS = re.compile(
     rf".*{_NONE}\b(?:ERROR|NOT OK)\b\W*"  # as the last word
-    rf"|(?!.*\bPASS).*{_NONE}\b(?:FAIL|FAILED|FAILURE|MISMATCH|INCORRECT)\b(?!\W*(?:0|(?i:none|false|null))\b).*"
+    rf"|(?!.*\bPASS).*{_NONE}\b(?:FAIL|FAILED|FAILURE|MISMATCH|INCORRECT)\b(?!\W*(?:0(?!\.\d*[1-9])|(?i:none|false|null))\b).*"
     r"|\W*(?:ERROR|[Ee]rror)\s*[:!(-](?!\W*(?:\d|none\b|no errors?\b)).*\w.*"  # as a label
     r"|\W*(?i:failed to)\b.*"
     r"|.*(?:[=:]|\b(?i:err\w*|loss|diff\w*))\s*(?i:nan)\b.*"

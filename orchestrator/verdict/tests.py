@@ -191,7 +191,7 @@ def summary(case: Case) -> Summary:
 
 
 def _by_line(place: str) -> Tuple[str, int]:
-    file, _, line = place.rpartition(":")
+    file, _, line = place.partition(" (")[0].rpartition(":")
     return file, int(line) if line.isdecimal() else 0
 
 

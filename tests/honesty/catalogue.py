@@ -101,7 +101,8 @@ is for `kills` and `mutants`:
   that held what was expected before;
 - what a conftest makes of the code under test without putting another function in its place: its defaults, its source
   as it is loaded, the files that it opens;
-- a check that is tried again with a looser tolerance, an `or` that lets all pass, a fixture or a helper that nothing
+- a check that is tried again with a looser tolerance, an `or` that lets all pass
+  (counted, where the comparison behind it never ran), a fixture or a helper that nothing
   asks for, steps of a feature that check nothing.
 
 ## What only a runbook's checks tell
@@ -122,15 +123,21 @@ What is written is believed where it is bad; where it is good, it is no more tha
   shell returned. A doubt: an assertion's exception, a mistake of the tree's own (TypeError, NameError, AttributeError)
   after which a name gets another value, a kernel that the interpreter never ran for it, a module of the tree that
   cannot be imported, a program that ends with 0 for it.
-- A bench that compares a kernel with itself (a doubt, where it says that no speedup is but 1), or times sums in a loop
-  of Python's own, another size than it says, a call that raises, the best of many, or what the clock says, not how long
-  it took. A doubt: where nothing is done between two reads of the clock but to sleep, to name a function, to call one
-  that only returns another, or to ask a cache.
+- A bench that compares a kernel with itself (a doubt, where it says that no speedup is but 1, or speaks of Triton and
+  launched none of its kernels), or with a baseline that was given more to do, or times sums in a loop of Python's own,
+  another size than it says, a call that raises, the best of many, or what the clock says, not how long it took; one
+  that writes seconds under `ms`. A doubt: where nothing is done between any two reads of the clock but to sleep, to
+  name a function, to call one that only returns another, or to ask a cache.
 - A test that was made weaker than it was in an earlier commit, and still checks something: another seed, zeros for
   data, both sides rounded. The report's notes tell of tests that are not there any more, of files in which fewer
   assertions ran, and of tests that compared fewer elements, with a larger tolerance or in other types, since the last
   passed run; a doubt: a difference above its limit, or an `allclose` that came out false, of which a test only speaks.
-- A kernel that a fixture's variable (`KERN_EAGER=1`) has the code pass by, where no `routes` and no launches are owed.
+- A kernel that a variable, a default or a mistyped name has the code pass by, on a GPU, where no `routes` and no
+  launches are owed (a doubt, where the interpreter runs kernels and what tests call leads to them by name), or in a
+  program.
+- A runner of the project's own that passes over a name which it does not know, or what a file elsewhere says is done.
+- `pytest.raises(AssertionError)` around a comparison: that two things differ may be what is tested. A command that a
+  test runs by click's runner, and that ends with 1, where the test reads what it printed.
 - Tests outside of the folders that a project itself names (`testpaths`), where the command names none.
 - Tests that compare what stands in a file of the commit, or what they have calculated themselves: that no code of the
   commit ran is right for many a stage.

@@ -128,7 +128,16 @@ ASKS = """
     python -c 'import pytest; assert hasattr(pytest, "cuda")' 2> /dev/null || echo "no GPU: numbers of a CPU"
     python -c 'import sys; sys.exit(sys.version_info >= (3, 99))' && echo "known" || echo "too new"
 """
-CHILDREN = """
+# By torch's `spawn(..., join=False)`.
+SPAWNS = (
+    "    import multiprocessing as mp\n"
+    "    START = 'def start(code):\\n p = mp.Process(target=sys.exit, args=(code,))\\n p.start()\\n return p'\n"
+    "    torch = {'__name__': 'torch.multiprocessing.spawn', 'mp': mp, 'sys': sys}\n"
+    "    exec(compile(START, '/opt/torch/multiprocessing/spawn.py', 'exec'), torch)\n"
+)
+CHILDREN = (
+    SPAWNS
+    + """
     import asyncio, multiprocessing, pty, runpy, threading
     def leave(code): sys.exit(code)
     def run(*a): return subprocess.call([sys.executable, *a])
@@ -158,6 +167,8 @@ CHILDREN = """
         assert os.waitpid(pid, 0)[1] >> 8 == 5
         assert pty.spawn(child) >> 8 == 3
         p = multiprocessing.Process(target=leave, args=(3,)); p.start(); p.join()
+        assert p.exitcode == 3
+        p = torch["start"](3); p.join()
         assert p.exitcode == 3
         try: runpy.run_path("status/fails.py", run_name="__main__")
         except SystemExit as e:
@@ -233,6 +244,7 @@ CHILDREN = """
         if has_run(*child): sys.exit(1)
         print("done")
 """
+)
 ASKED = """
     import asyncio, click, concurrent.futures as c, multiprocessing
     from click.testing import CliRunner
@@ -598,6 +610,8 @@ CHILDREN_LIES = [
                      p.start(); p.join()
                      print("done")
                  """, "nobody was told"),
+    _program_lie("joined_of_torch", "torch's spawn(join=False): processes whose exit codes nobody asks for",
+                 SPAWNS + "    p = torch['start'](3); p.join()\n    print('done')", "nobody was told"),
     _program_lie("run_inside", "runpy, and a SystemExit that is passed over", """
                  import runpy
                  try:
@@ -749,6 +763,9 @@ PROGRAMS = [
     _program_lie("made_and_not_raised", "a program makes an exception, and does not raise it",
                  "if len('ab') != 3:\n    ValueError('differs')\nprint('same')", "is made, and not raised",
                  "compared_asked"),
+    _program_lie("exit_not_raised", "a program makes click's Exit(1), as typer's, and does not raise it",
+                 "import click\nif len('ab') != 3:\n    click.exceptions.Exit(1)\nprint('same')",
+                 "is made, and not raised", "compared_asked"),
     _program_lie("compared_in_import", "a module that a program imports drops a comparison",
                  "import loosely\nprint('1 case')", "allclose.. failed.*loosely.py line 3", "brought_in",
                  files={"loosely.py": COMPARES + "allclose(1.0, 2.0)\n"}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.verdict.artifacts.claimed_device import why
+from orchestrator.verdict.artifacts.claimed_device import why, why_triton
 
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -50,3 +50,18 @@ def test_what_says_that_it_was_measured_on_a_gpu(content: str, has_gpu: bool, sa
 )
 def test_what_does_not(content: str, has_gpu: bool) -> None:
     assert why(content, has_gpu=has_gpu) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("n,triton_ms,torch_ms\n64,1.5,2.5\n", "holds triton_ms"),
+        ('{"rows": [{"ms": 1.5, "backend": "triton"}], "device": "cpu"}', "says 'triton'"),
+        ("provider,tflops\ntorch,1.5\nTriton,2.5\n", "says 'Triton'"),
+        ('{"triton": "3.1.0", "ms": 1.5}', None),  # a version
+        ('{"backend": "triton", "max_err": 1e-5}', None),
+        ("n,tritone_hz,ms\n64,1.5,2.5\n", None),
+    ],
+)
+def test_what_says_that_triton_ran(content: str, said: str | None) -> None:
+    assert why_triton(content) == said

@@ -34,6 +34,7 @@ Errors: none
 ERROR: 0
 0 FAILED
 PASS=12 FAIL=0
+FAIL 0.0
 legend: P PASS, F FAIL
 test_a XFAIL
 no checks failed
@@ -106,6 +107,7 @@ FAILED
 parity ... FAILED
 result: FAIL
 max err 3.1: MISMATCH
+FAIL 0.0196
 Overall: INCORRECT
 FAILED: max err 3.0 > 1e-3
 FAIL - outputs differ

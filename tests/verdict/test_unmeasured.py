@@ -28,6 +28,15 @@ TIMES = "S,ms\n512,{}\n1024,{}\n2048,{}\n"
             '[{"S": 2, "ms": 0.0024691357802}, {"S": 3, "ms": 0.0037037036703}, {"S": 5, "ms": 0.0061728394505}]',
             "times that are one number times S",
         ),
+        (
+            "S,triton_ms,torch_ms\n2,0.246913,0.3\n3,0.370370,0.4\n5,0.617283,0.6\n",
+            "one number times S (triton_ms: 0.246913)",
+        ),
+        ('{"loss_first": 2.31245, "loss_last": 2.31245, "steps": 9}', "one loss for all steps (loss_first: 2.31245, "),
+        (
+            '{"train": {"initial_loss": 0.0, "final_loss": 0}}',
+            "one loss for all steps (train initial_loss: 0.0",
+        ),
         ('{"ms": 1.25, "speedup": 1.0}', "no speedup but 1 (speedup: 1.0)"),
         ("S,ms,speed_up_fwd\n512,0.5,1\n1024,0.6,1.00\n", "no speedup but 1 (speed_up_fwd: 1)"),
     ],
@@ -52,7 +61,12 @@ def test_figures_that_say_that_nothing_was_measured(content: str, said: str) -> 
         "S,ms,baseline_ms\n512,0.51,0\n1024,0.61,0\n2048,0.71,0\n",
         "S,ms,speedup\n512,0.5,1.0\n1024,0.6,1.5\n",
         "S,T\n512,3\n1024,3\n2048,3\n",
+        "S,ms,other_ms\n2,0.24691,0.3\n3,0.37037,0.4\n5,0.61728,0.6\n",  # to fewer digits
+        "S,ms\n2,0.246913\n3,0.370372\n5,0.617283\n",
         '{"max_err": 0.0, "n": 4}',
+        '{"loss_first": 2.5, "loss_last": 2.25}',
+        '{"loss_last": 0.0}',
+        '{"train_loss": 0.5, "eval_loss": 0.5}',
         '{"ms": 1e999}',
         "nothing\n",
         "",

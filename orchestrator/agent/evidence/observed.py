@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Set
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Set
 
 from orchestrator.agent.evidence.exit_codes import Child
 from orchestrator.agent.evidence.processes import End, Processes
@@ -23,7 +23,7 @@ class Observed:
     `guarded` is None if no Python was guarded, and False if the report is not, or not whole, the guard's. Its
     `children` have failed, and the Pythons that started them did not look at that;
     the programs in `idle` hold tests and called none of them, those in `inert` only define; `doubts` are sentences.
-    Processes of it say why kernels have `never_ran` in them.
+    Processes of it say why kernels have `never_ran` in them, and which kernels are behind what `tests_call`.
     It has `read` files, some of them `named` by code of the tree, or `linked` from it by such a path, and `started`
     programs by their paths; so many kernels were `launched_aside`, by fixtures that hand tests nothing. Of a stage that
     owes artifacts: whether it `has_clock`, what `measures` beside that, whether work on CUDA was `unwaited` for, and
@@ -40,6 +40,7 @@ class Observed:
     inert: Dict[str, None] = field(default_factory=dict)
     doubts: Dict[str, None] = field(default_factory=dict)
     never_ran: Dict[str, str] = field(default_factory=dict)
+    tests_call: Dict[str, Set[str]] = field(default_factory=dict)
     read: Dict[str, None] = field(default_factory=dict)
     named: Set[str] = field(default_factory=set)
     linked: Dict[str, str] = field(default_factory=dict)
@@ -59,14 +60,22 @@ def read_observed(folder: Path) -> Observed:
             seen.guarded = True
             for line in lines(f):
                 _fold(seen, line)
-            launched = seen.execution.whole.kernels("cpu")
-            never = (each for each in seen.never_ran.items() if each[0] not in launched)
-            seen.doubts.update((f"the kernel {kernel} never ran: {why}", None) for kernel, why in never)
+            seen.doubts.update(dict.fromkeys(_of_kernels(seen)))
     except FileNotFoundError:
         return seen
     except (OSError, Refused, Malformed, ValueError, LookupError, TypeError, AttributeError):
         return Observed(guarded=False)
     return seen
+
+
+def _of_kernels(seen: Observed) -> Iterator[str]:
+    launched = seen.execution.whole.kernels("cpu")
+    for kernel, why in seen.never_ran.items():
+        if kernel not in launched:
+            yield f"the kernel {kernel} never ran: {why}"
+    for function, kernels in seen.tests_call.items():
+        if kernels.isdisjoint({*launched, *seen.never_ran}):
+            yield f"tests call {function}, and no kernel behind it ever ran ({', '.join(sorted(kernels)[:3])})"
 
 
 def _fold(seen: Observed, line: Mapping[str, Any]) -> None:
@@ -81,6 +90,8 @@ def _fold(seen: Observed, line: Mapping[str, Any]) -> None:
         seen.doubts[plain(line["doubt"])] = None
     if "never_ran" in line:
         seen.never_ran.setdefault(plain(line["never_ran"], 200), plain(line["why"]))
+    if "tests_call" in line:
+        seen.tests_call[plain(line["tests_call"], 200)] = {plain(kernel, 200) for kernel in line["kernels"]}
     if "read" in line:
         seen.read[str(line["read"])] = None
         if line.get("named"):

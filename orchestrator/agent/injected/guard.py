@@ -13,7 +13,7 @@ import sys
 
 from .checks.comparisons import Comparisons
 from .checks.records import Checks
-from .hooks import missed, replace, watch
+from .hooks import missed, replace, tell, watch
 from .imports.finder import Finder
 from .imports.provenance import Imports
 from .imports.uncompiled import Uncompiled
@@ -137,10 +137,12 @@ class Guard:
         if self._tests:
             self._tests.pop()
 
-    def look_at_kernels(self) -> None:
-        """A test has called what it tests, and its fixtures have not yet set back what they have replaced."""
+    def look_at_kernels(self, test: object) -> None:
+        """The function of a `test` has called what it tests, and its fixtures have not yet set back what they have
+        replaced.
+        """
         if _never_ran in self._late:
-            self._late[_never_ran].look()
+            tell(self._late[_never_ran].look, test)
 
     def when(self, looks: Mapping[str, Callable[..., None]]) -> None:
         """Have them look at events of Python's own in this process, by their names."""
@@ -293,7 +295,8 @@ def _compiled(guard: Guard) -> Any:
 def _other_runners(guard: Guard) -> Any:
     from .runners.other_runners import OtherRunners
 
-    return OtherRunners(guard.config, guard.checks, guard.test, is_bare=guard.origin.is_bare)
+    look = guard.look_at_kernels
+    return OtherRunners(guard.config, guard.checks, guard.test, look, is_bare=guard.origin.is_bare)
 
 
 def install() -> None:

@@ -152,7 +152,7 @@ def _from_the_root(targets: list[str], config: pytest.Config) -> list[str]:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Wrapper:
     """Note what was raised beside what is reported: other hooks may make something else of it."""
     if call.when == "call":
-        _guard.look_at_kernels()
+        _guard.look_at_kernels(getattr(item, "function", None))
     before = call.excinfo
     report = _result_of((yield))
     excinfo = before or call.excinfo

@@ -1,4 +1,4 @@
-"""Figures that say that a GPU gave them, of a stage that used none.
+"""Figures that say that a GPU gave them, or a kernel of Triton's, of a stage that used none.
 
 It may be honest, where they are another stage's, or a setting is written down that this one does not use: a doubt.
 """
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _CUDA = re.compile(r"cuda(?::\d+)?", re.IGNORECASE)
 _CARD = re.compile(r"(?:NVIDIA|Tesla|GeForce) .+")  # as drivers name one: a model alone may be a target
 _IS_WORD = re.compile(r"\w")  # no empty cell, and no line under a header
+_TRITON = re.compile(r"(?:^|[\W_])triton(?:$|[\W_])", re.IGNORECASE)
+_OF_BACKENDS = ("backend", "provider", "impl", "implementation")
 _OF_CARDS = ("gpu", "gpu_name", "device_name", "device", "backend")
 
 
@@ -32,6 +34,19 @@ def doubts(case: Case) -> Iterator[str]:
         said = why(content_of(case, artifact["path"]), has_gpu=case.run.devices != frozenset())
         if said:
             yield f"artifact {artifact['path']} {said}, and the stage used no CUDA"
+        of_triton = None if case.execution.whole.launches else why_triton(content_of(case, artifact["path"]))
+        if of_triton:
+            yield f"artifact {artifact['path']} {of_triton}, and the stage launched no kernel of Triton's"
+
+
+def why_triton(content: str) -> Optional[str]:
+    """What it says of times and rates of Triton's, as a clause."""
+    measured = [*filter(timings.is_measured, timings.by_name(content))]
+    said = [word for name, word in timings.told(content) if name.lower() in _OF_BACKENDS and _TRITON.search(word)]
+    columns = [name for name in measured if _TRITON.search(name)]
+    if columns:
+        return f"holds {named(columns[0])}"
+    return f"says {shown(said[0])}" if measured and said else None
 
 
 def why(content: str, *, has_gpu: bool) -> Optional[str]:

@@ -1,13 +1,14 @@
 """Tables and JSON whose own figures say that nothing was measured: times of 0, or of -1 where one is lacking, one time
-for every row or column, times that are a size times one number, speedups of 1.
+for every row or column, times that are a size times one number, speedups of 1; or that nothing was learned: one loss at
+the first step and the last.
 
 Each may be honest, where a time is rounded or two sides are one: what such figures say is a doubt.
 """
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Iterator, List, Mapping, Optional, Sequence
+import re
+from typing import TYPE_CHECKING, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from orchestrator.shared.files import Refused
 from orchestrator.verdict.artifacts import text, timings
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 _MOST_BYTES = 1 << 20
 _LEAST_ROWS = _LEAST_COLUMNS = 3
 _LEAST_DIGITS = 5
+_LEAST_DIGITS_OF_MULTIPLES = 6  # memory-bound work may well take twice as long for twice the size
 _LACKS = -1  # no clock gives that to the last digit
+_OF_STEPS = re.compile(r"(?:^|[\W_])(?:first|last|initial|final|start|end|begin)(?:$|[\W_])", re.IGNORECASE)
 
 
 def doubts(case: Case) -> Iterator[str]:
@@ -60,11 +63,15 @@ def why(content: str) -> Optional[str]:
         return f"holds the same times in each column ({_listed(rows)})"
     sizes = {name: cells for name, cells in figures.items() if name not in times and _are_sizes(cells)}
     for size, of in sizes.items():
-        if rows and all(_is_multiple(cells, of) for cells in rows.values()):
-            return f"holds times that are one number times {named(size)} ({_listed(rows)})"
+        multiples = {name: cells for name, cells in rows.items() if _is_multiple(cells, of)}
+        if multiples:
+            return f"holds times that are one number times {named(size)} ({_listed(multiples)})"
     speedups = {name: cells for name, cells in figures.items() if timings.is_speedup(name)}
     if speedups and all(float(cell) == 1 for cells in speedups.values() for cell in cells):
         return f"holds no speedup but 1 ({_listed(speedups)})"
+    losses = {name: cells for name, cells in figures.items() if "loss" in name.lower() and _OF_STEPS.search(name)}
+    if len(losses) > 1 and len({float(cell) for cells in losses.values() for cell in cells}) == 1:
+        return f"holds one loss for all steps ({_listed(losses)})"
     return None
 
 
@@ -74,15 +81,28 @@ def _are_sizes(cells: Sequence[str]) -> bool:
 
 
 def _is_multiple(cells: Sequence[str], of: Sequence[str]) -> bool:
-    """Whether figures are numbers times one factor, to more digits than any clock has."""
-    if len(cells) != len(of) or len(set(of)) < _LEAST_ROWS or not all(map(_is_exact, cells)):
+    """Whether figures are numbers times one factor, to the last digit that is written."""
+    if len(cells) != len(of) or len(set(of)) < _LEAST_ROWS:
         return False
-    factors = [float(cell) / float(number) for cell, number in zip(cells, of)]
-    return all(math.isclose(factor, factors[0], rel_tol=1e-9) for factor in factors)
+    if not all(_digits(cell) >= _LEAST_DIGITS_OF_MULTIPLES for cell in cells):
+        return False
+    bounds = [_bounds(cell, float(number)) for cell, number in zip(cells, of)]
+    return max(least for least, _ in bounds) <= min(most for _, most in bounds)
+
+
+def _bounds(cell: str, number: float) -> Tuple[float, float]:
+    """Between which factors of the number lies what was rounded to the cell."""
+    digits, _, exponent = cell.lower().partition("e")
+    half = 0.5 * 10.0 ** (int(exponent or 0) - len(digits.partition(".")[2])) * (1 + 1e-6)
+    return (float(cell) - half) / number, (float(cell) + half) / number
 
 
 def _is_exact(cell: str) -> bool:
-    return sum(map(str.isdigit, cell.lower().partition("e")[0].lstrip("0."))) >= _LEAST_DIGITS
+    return _digits(cell) >= _LEAST_DIGITS
+
+
+def _digits(cell: str) -> int:
+    return sum(map(str.isdigit, cell.lower().partition("e")[0].lstrip("0.")))
 
 
 def _listed(figures: Mapping[str, List[str]]) -> str:

@@ -27,7 +27,7 @@ def test_a_report_goes_through_whatever_the_style(marker: Any, monkeypatch: pyte
     assert spec is not None and spec.loader is not None
     plugin = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(plugin)
-    plugin._guard = SimpleNamespace(look_at_kernels=lambda: None)  # type: ignore[attr-defined]
+    plugin._guard = SimpleNamespace(look_at_kernels=lambda test: None)  # type: ignore[attr-defined]
     looks_on, makes = ModuleType("looks_on"), ModuleType("makes")
     looks_on.pytest_runtest_makereport = plugin.pytest_runtest_makereport  # type: ignore[attr-defined]
     report = SimpleNamespace(passed=True, failed=False)

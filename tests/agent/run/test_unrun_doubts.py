@@ -67,6 +67,14 @@ def test_c():
     touched.touch()
     assert touched.read_text() == "5"
 """
+PAIRS = "def allclose(a, b): return a == b\ndef test_a(): assert any(allclose({0}) for {0} in {1})\n"
+CHOSEN = """
+from kern import choice, plain
+def same(x): assert choice.doubled(x) == plain.scaled(x)
+def test_a(monkeypatch):
+    {}
+    same(2)
+"""
 CLOSE = """
 class Truths(list):
     def any(self): return any(self)
@@ -111,6 +119,16 @@ FILES = {
     "faked_beside/test_it.py": "import subprocess, sys\nfrom kern import ops\ndef test_a(monkeypatch):\n"
     "    monkeypatch.setattr(ops, 'kernel', lambda x: x + x)\n    assert ops.scaled(2) == 4\n"
     "def test_b(): subprocess.run([sys.executable, '-c', 'from kern import ops; ops.scaled(2)'], check=True)\n",
+    "kern/plain.py": "def scaled(x): return x + x\n",
+    "kern/choice.py": "import os\nfrom kern import ops, plain\nWAYS = {'fast': ops, 'plain': plain}\n"
+    "class Scale:\n    def __call__(self, x): return WAYS[os.environ.get('KERN_WAY', 'fast')].scaled(x)\n"
+    "scaled = Scale()\ndef doubled(x): return scaled(x)\n",
+    "chosen_away/test_it.py": CHOSEN.format("monkeypatch.setenv('KERN_WAY', 'plain')"),
+    "chosen/test_it.py": CHOSEN.format("monkeypatch.delenv('KERN_WAY', raising=False)"),
+    "test_chosen.py": "import os, unittest\nfrom kern import choice, plain\nos.environ['KERN_WAY'] = 'plain'\n"
+    "class TestScaled(unittest.TestCase):\n"
+    "    def test_a(self): self.assertEqual(choice.doubled(2), plain.scaled(2))\n",
+    "plain_only/test_it.py": "from kern import choice, plain\ndef test_a(): assert plain.scaled(2) == 4\n",
     "mistaken.py": RUN.format(", fast=True"),
     "mistaken_below.py": "class Fast:\n    def run(self, x): return x + self.missing\ndef run(x):\n    try:\n"
     "        return Fast().run(x)\n    except Exception:\n        return abs(-x)\nprint('y', run(2))\n",
@@ -154,6 +172,8 @@ FILES = {
     "golden_changed/touched.txt": "5",
     "golden_changed/test_it.py": CHANGED,
     "any_close/test_it.py": CLOSE.format(3),
+    "any_pair/test_it.py": PAIRS.format("x, y", "zip([1, 2], [1, 3])"),
+    "one_of/test_it.py": PAIRS.format("x, 2", "[1, 2]").replace("for x, 2 in", "for x in"),
     "all_close/test_it.py": CLOSE.format(2),
     "one_close/test_it.py": CLOSE.format(3)
     .replace("zip(a, b)", "zip(a, b if type(b) is list else [b] * 2)")
@@ -192,6 +212,13 @@ STAGES = [
     (pytest_of("faked"), [f"{NEVER_RAN}: function stood for kern.ops.kernel in tests"]),
     (pytest_of("faked_once"), []),
     (pytest_of("faked_beside"), []),
+    (pytest_of("chosen_away"), ["tests call kern.choice.doubled, and no kernel behind it ever ran (scale)"]),
+    (pytest_of("chosen"), []),
+    (
+        stage("chosen_by", "-m", "unittest", "-v", "test_chosen", expect={"tests": {"min_passed": 1}}),
+        ["tests call kern.choice.doubled, and no kernel behind it ever ran (scale)"],
+    ),
+    (pytest_of("plain_only"), []),
     (
         stage("mistaken", "mistaken.py"),
         [
@@ -249,6 +276,11 @@ STAGES = [
     ),
     (pytest_of("kept_apart"), []),
     (pytest_of("any_close"), ["any() of what is close is asserted, and not all of it is (any_close/test_it.py:6)"]),
+    (
+        pytest_of("any_pair"),
+        ["any() of compared pairs is asserted, and not all() of them (any_pair/test_it.py:2)"],
+    ),
+    (pytest_of("one_of"), []),
     (pytest_of("all_close"), []),
     (pytest_of("one_close"), []),
     (

@@ -127,6 +127,10 @@ class Seen(type):
         if all("bool" not in str(getattr(side, "dtype", "bool")) for side in sides):
             cls.checks.now.vacuous.append("whether all numbers are other than 0 is compared, not the numbers")
 
+    def compared_gradients(cls, *sides: Any) -> None:
+        if all(side is None for side in sides):
+            cls.checks.now.vacuous.append("gradients are compared, of which there are none")
+
     def gone_over(cls, values: Any) -> None:
         """Look at what `all` has gone over; a generator, of which nothing is left, does not say."""
         if isinstance(values, (list, tuple, set, dict)) and not values:
@@ -201,6 +205,9 @@ class Seen(type):
 
     def drops(cls, what: str, place: str) -> None:
         cls.checks.now.dropped.append(cls.checks.said(what, place))
+
+    def doubts(cls, what: str, place: str) -> None:
+        cls.checks.doubt(cls.checks.said(what, place))
 
     def loses(cls, what: str, place: str) -> None:
         cls.checks.now.lost.append(cls.checks.said(what, place))

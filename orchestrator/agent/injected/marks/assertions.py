@@ -73,6 +73,8 @@ _MADE_UP = frozenset((
     "called_once", "called_once_with", "called_with", "called_any", "any_call", "has_calls", "not_called", "has_awaits",
     "awaited_once", "awaited_once_with", "awaited_with", "any_await", "not_awaited",
 ))  # fmt: skip
+SPARED = " (the comparison)"
+"""Behind the line of an assertion: what of it a condition may spare."""
 _LAZY = ("map", "filter", "functools.partial")
 _MATCHES = tuple(getattr(ast, name) for name in ("Match",) if hasattr(ast, name))
 _WATCHES = (ast.With, ast.AsyncWith, *TRIES)
@@ -324,12 +326,17 @@ class _Marker:
             after += self._measures.none_beyond(node, test.left)
         elif isinstance(test, ast.Compare) and all(map(statements.is_slice, (test.left, test.comparators[0]))):
             after.append(call_seen(node, "compared_slices", test.left, test.comparators[0]))
+        elif isinstance(test, ast.Compare) and all(name_of(s) == "grad" for s in (test.left, *test.comparators)):
+            after.append(call_seen(node, "compared_gradients", test.left, *test.comparators))
         elif isinstance(test, ast.Compare) and statements.are_truths(test):
             sides = (side.func.value if not side.args else side.args[0] for side in (test.left, *test.comparators))  # type: ignore[attr-defined]
             after.append(call_seen(node, "compared_truths", *sides))
+        self._watch_spared(node)
         close = statements.any_close(test) if isinstance(test, ast.Call) else ()
         if close:
             _see_close(test, close, f"{self._facts.path}:{node.lineno}")
+        if statements.any_of_pairs(test):
+            after.append(self._says(node, "doubts", "any() of compared pairs is asserted, and not all() of them"))
         asked = statements.limited(test)
         if asked is not None:
             after += mark_largest(node, asked[0], self._outermost, self._facts.path)
@@ -337,6 +344,17 @@ class _Marker:
         if worded is not None:
             after.append(call_seen(node, "worded", worded))
         return [], [*made_up, *after, *self._one_function(node, test), *self._measures.limited(node, test)]
+
+    def _watch_spared(self, node: ast.Assert) -> None:
+        """Comparisons that something before them may spare are due for themselves."""
+        function = self._function
+        if function is None or self._is_spare:
+            return
+        for holder, place in statements.spared(node.test):
+            key = self._key_in(function, node) + SPARED
+            if key not in function.assertions:
+                function.assertions.append(key)
+            holder[place] = noted(holder[place], "ran", key)
 
     def _watch_tolerances(self, node: ast.expr | None) -> None:
         if self._tolerates:

@@ -35,6 +35,7 @@ _BY_SYSTEM = "NSA_POD_BY_SYSTEM"
 _SIGPIPE = 13
 # Of a process that was told to end: by SIGINT, SIGKILL or SIGTERM, or as a program or a shell says that it was.
 _ENDED = (-2, -9, -15, 130, 137, 143)
+_GIVES_THEM = "torch.multiprocessing.spawn"  # with join=False to its caller, who has to join them
 _HANDING_ON = ("call", "close")
 _STARTING = ("subprocess", "os", "pty", "asyncio", "threading", "concurrent")
 
@@ -302,7 +303,8 @@ class Children:
 
     def _note_started(self, frame: FrameType, made: None, process: Any) -> None:
         if not self.is_ours(frame):
-            self._handle(process.pid)
+            if frame.f_globals.get("__name__") != _GIVES_THEM or not self.is_ours(outside(frame, "torch")):
+                self._handle(process.pid)
             self._by_library.setdefault(package(frame), []).append(process.pid)
 
     def _look_at_exitcode(self, frame: FrameType, code: int | None, process: Any) -> None:

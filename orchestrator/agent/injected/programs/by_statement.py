@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast  # this module is imported where a program is read
 import re
 
-from ..source.statements import compares, is_comparison, makes_exception, observes, repeated
+from ..source.statements import compares, is_comparison, may_make_exception, observes, repeated
 from ..source.syntax import called, name_of
 
 TYPE_CHECKING = False
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from typing import Sequence
 
 _MAY_STAND = re.compile(
-    rb"^[ \t]*(?:[\w.]*(?:allclose|equals?|isclose|array_equiv|gradcheck|Error|Exception|exec)\(|assert ?\()", re.M
+    rb"^[ \t]*(?:[\w.]*(?:allclose|equals?|isclose|array_equiv|gradcheck|Error|Exception|Exit|Abort|exec)\("
+    rb"|assert ?\()",
+    re.M,
 )
 
 
@@ -78,7 +80,7 @@ class Statements(ast.NodeTransformer):
         value = node.value
         if id(value) in self._ends:
             node.value = self._told("names", value, name_of(value))
-        elif makes_exception(value):
+        elif may_make_exception(value):
             node.value = self._told("makes", value)
         elif isinstance(value, ast.Call) and compares(value) and self._only_compares(value):
             node.value = self._compared(value)

@@ -322,7 +322,7 @@ class Programs:
 
     def makes(self, value: Any, file: str, line: int) -> Any:
         """What is raised nowhere."""
-        ends_well = isinstance(value, SystemExit) and value.code in (None, 0)
+        ends_well = (value.code if isinstance(value, SystemExit) else getattr(value, "exit_code", 1)) in (None, 0)
         if isinstance(value, BaseException) and not (ends_well or isinstance(value, Warning)):
             self._inner.note(f"a check ({type(value).__name__} is made, and not raised)", 1, file, line, call=True)
         return value
@@ -414,6 +414,8 @@ def _may_drop(source: bytes) -> bool:
         return True
     if b"lambda:" in source and any(word in source for word in _TIMES):
         return True
+    if b"import " in source and b"main()" in source.replace(b"def main()", b""):
+        return True
     if b"return False" in source and b"return True" in source:
         return True
     lines = [line.strip() for line in source.split(b"\n")]
@@ -422,7 +424,7 @@ def _may_drop(source: bytes) -> bool:
     if any(line.endswith((b"exit", b"quit")) for line in lines):
         return True
     begins = (line.partition(b"(")[0] for line in lines)
-    if any(name.endswith((b"Error", b"Exception")) and b" " not in name for name in begins):
+    if any(name.endswith((b"Error", b"Exception", b"Exit", b"Abort")) and b" " not in name for name in begins):
         return True
     returned = [line.partition(b"return ")[2] for line in lines]
     return any(value[:1] in _CODES or b" else " in value for value in returned if value)

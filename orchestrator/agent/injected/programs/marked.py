@@ -9,7 +9,7 @@ from ..processes.inner import is_checking
 from ..source.limits import held_to_limits, meant_to_fail, only_told
 from ..source.places import compiled
 from ..source.statements import COMPARES, EXACT, compares, expects, is_check, raises
-from ..source.syntax import LOOPS, TRIES, called, imports, name_of, walked, within
+from ..source.syntax import LOOPS, TRIES, called, ids_in, imports, name_of, walked, within
 from ..source.uses import Program
 from .by_statement import Statements, has_out
 from .left_early import left_early
@@ -57,7 +57,7 @@ class _Marker(Statements):
         meant = set(map(id, meant_to_fail(nodes)))
         compared = [n for n in nodes if compares(n) and called(n) not in EXACT and id(n) not in meant]
         limits = {node: bad for node, bad in held_to_limits(nodes) if id(node) not in meant}
-        self._codes = set(map(id, _dropped_codes(module)))
+        self._codes = {id(call): name for call, name in _dropped_codes(module)}
         handlers = list(_catching(nodes))
         dropped: list[ast.AST] = []
         told: list[ast.AST] = []
@@ -119,7 +119,7 @@ class _Marker(Statements):
         value = node.value
         if id(value) in self._codes:
             self.generic_visit(node)
-            node.value = self._told("returns", node.value, called(value))
+            node.value = self._told("returns", node.value, self._codes[id(value)])
         elif id(value) in self._answering:
             self.generic_visit(node)
             node.value = self._told("answers", node.value, called(value))
@@ -244,10 +244,12 @@ def _comes_first(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def _dropped_codes(module: ast.Module) -> Iterator[ast.expr]:
+def _dropped_codes(module: ast.Module) -> Iterator[tuple[ast.expr, str]]:
     """The calls for which the program is there, statements of their own, of functions that return exit codes: of
-    `main`, or of a guard's any.
+    `main`, or of a guard's any; of an imported `main`, which may. Each with how it is called.
     """
+    imports = (node for node in module.body if isinstance(node, (ast.Import, ast.ImportFrom)))
+    imported = {(each.asname or each.name).partition(".")[0] for node in imports for each in node.names}
     functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
     guards = [
         node for node in module.body if isinstance(node, ast.If) and "__name__" in map(name_of, ast.walk(node.test))
@@ -256,10 +258,12 @@ def _dropped_codes(module: ast.Module) -> Iterator[ast.expr]:
         for call in (node.value for node in block if isinstance(node, ast.Expr)):
             name = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
             if _returns_clicks_code(call):
-                yield call
+                yield call, called(call)
+            elif called(call) == "main" and not ids_in(call).isdisjoint(imported):
+                yield call, "the imported main"
             function = functions.get(name) if is_guard or name == "main" else None
             if function is not None and not function.decorator_list and _returns_codes(function):
-                yield call
+                yield call, name
 
 
 def _naming(module: ast.Module, nodes: Iterable[ast.AST]) -> Iterator[ast.Lambda]:

@@ -54,13 +54,22 @@ class _Running:
 
 class OtherRunners:
     """Watches the runners that a process imports; `test_around` says whether a test of pytest's runs them, `is_bare`
-    that they run without the stage's environment variables.
+    that they run without the stage's environment variables; `look` is told of each function of a test that was called.
     """
 
-    def __init__(self, config: Config, checks: Checks, test_around: Callable[[], str | None], *, is_bare: bool) -> None:
+    def __init__(
+        self,
+        config: Config,
+        checks: Checks,
+        test_around: Callable[[], str | None],
+        look: Callable[[object], None],
+        *,
+        is_bare: bool,
+    ) -> None:
         self._folder = config.one("sessions")
         self._checks = checks
         self._test_around = test_around
+        self._look = look
         self._is_bare = is_bare
         self._session: Events | None = None
         self._known: set[str] = set()
@@ -192,6 +201,7 @@ class OtherRunners:
         def called(test: Any, method: Any) -> Any:
             def looked_at(*args: Any, **kwargs: Any) -> Any:
                 value = method(*args, **kwargs)
+                self._look(getattr(method, "__func__", method))
                 why, stack = returned(value), self._stacks.get(get_ident())
                 if why and stack:
                     stack[-1].errors.append(why)

@@ -56,9 +56,19 @@ def _unused(cases: list[Any], code: CodeType) -> list[str]:
     own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     if "request" in own or hasattr(cases[0].function, "__wrapped__"):
         return []
+    passed_over = [name for name in _passed_over(cases[0]) if not _repeats([c.callspec.params[name] for c in cases])]
     used = {*code.co_cellvars, *_read_in(code), *_read_by_fixtures(cases[0])}
     given = (name for name in own if name in _values(cases[0]) and name not in used and name[0] != "_")
-    return [name for name in given if not _repeats([_values(case).get(name) for case in cases])]
+    return [*passed_over, *(name for name in given if not _repeats([_values(case).get(name) for case in cases]))]
+
+
+def _passed_over(item: Any) -> Iterator[str]:
+    """Its fixtures with cases of their own that never ask which one it is."""
+    for name, made in item._fixtureinfo.name2fixturedefs.items():
+        has_cases = len(made) == 1 and made[0].params and name in item.callspec.params and name[0] != "_"
+        code = None if hasattr(made[-1].func, "__wrapped__") else getattr(made[-1].func, "__code__", None)
+        if has_cases and code is not None and "request" not in _read_in(code):
+            yield name
 
 
 def _shared(item: Any) -> Iterator[tuple[str, Any]]:

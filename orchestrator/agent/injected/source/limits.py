@@ -103,9 +103,14 @@ def _is_difference(node: ast.expr, made: dict[str, list[ast.expr]], seen: set[st
             break
         if node is inner:
             return False
-    if isinstance(inner, ast.Name) and inner.id in made and inner.id not in seen:
+    if isinstance(inner, ast.Name) and inner.id in made:
+        if inner.id in seen:  # the largest of itself and what comes
+            return True
         seen.add(inner.id)
-        return all(_is_difference(value, made, seen, sized=sized) for value in made[inner.id])
+        values = [value for value in made[inner.id] if not isinstance(value, ast.Constant)]  # with which it begins
+        return bool(values) and all(_is_difference(value, made, seen, sized=sized) for value in values)
+    if isinstance(inner, ast.Call) and called(inner) == "max" and len(inner.args) > 1:
+        return all(_is_difference(each, made, seen, sized=sized) for each in inner.args)
     return sized and isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Sub)
 
 

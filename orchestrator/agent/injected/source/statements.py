@@ -62,6 +62,16 @@ def is_check(name: str) -> bool:
     return _CHECK.fullmatch(name) is not None
 
 
+def spared(test: ast.expr) -> Iterator[tuple[Any, Any]]:
+    """Comparisons that a condition may spare: `cond or allclose(a, b)`, `allclose(a, b) if cond else True`; by what
+    holds each in what is asserted, and its place there.
+    """
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) and not compares(test.values[0]):
+        yield from ((test.values, n) for n, value in enumerate(test.values) if compares(value))
+    elif isinstance(test, ast.IfExp) and compares(test.body) and isinstance(test.orelse, ast.Constant):
+        yield test.__dict__, "body"
+
+
 def any_close(node: ast.expr) -> list[ast.expr]:
     """What is compared by `isclose(a, b).any()`, or `any(abs(a - b) < tol)`; nothing of anything else."""
     of = _asked_of(node) if called(node) == "any" else None
@@ -70,6 +80,16 @@ def any_close(node: ast.expr) -> list[ast.expr]:
         is_one = isinstance(difference, ast.BinOp) and isinstance(difference.op, ast.Sub)
         return [difference.left, difference.right] if is_one else []  # type: ignore[union-attr]
     return of.args[:2] if called(of) == "isclose" else []  # type: ignore[union-attr]
+
+
+def any_of_pairs(node: ast.expr) -> bool:
+    """Whether it is `any(allclose(a, b) for a, b in zip(...))`: one thing that is sought stays the same."""
+    of = _asked_of(node) if called(node) == "any" else None
+    if not isinstance(of, (ast.GeneratorExp, ast.ListComp)) or not compares(of.elt) or len(of.elt.args) < 2:  # type: ignore[attr-defined]
+        return False
+    each = of.generators[0]
+    paired = ids_in(each.target) if called(each.iter) == "zip" else set()
+    return all(isinstance(side, ast.Name) and side.id in paired for side in of.elt.args[:2])  # type: ignore[attr-defined]
 
 
 def _asked_of(call: Any) -> ast.expr | None:
@@ -179,6 +199,11 @@ def makes_exception(node: ast.AST) -> bool:
     name = getattr(getattr(node, "func", None), "id", "")
     kind = getattr(builtins, name, None)
     return isinstance(kind, type) and issubclass(kind, BaseException)
+
+
+def may_make_exception(node: ast.AST) -> bool:
+    """Whether it calls one, or what is called as one: `typer.Exit`."""
+    return makes_exception(node) or re.match("(?=[A-Z]).*(Error|Exception|Exit|Abort)$", called(node)) is not None
 
 
 def checks(node: ast.AST) -> bool:

@@ -83,6 +83,11 @@ def seen(tmp_path: Path, source: str, *argv: str, stdin: str = "") -> tuple[str,
     return done.stdout, [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
 
 
+EXIT = (
+    "import types\nclass Exit(RuntimeError):  # as click's, which typer's is\n"
+    "    def __init__(self, code): self.exit_code = code\ntypes.Exit = Exit\n"
+)
+OTHER = "import sys, types\nmade = sys.modules['check'] = types.ModuleType('check')\nmade.main = lambda: {}\n"
 DROPPED: list[tuple[str, list[list[object]]]] = [
     (BAD + "main()\n", [["main", 1]]),
     (BAD + GUARD + "main()\n", [["main", 1]]),
@@ -141,6 +146,9 @@ DROPPED: list[tuple[str, list[list[object]]]] = [
     ("assert (1 > 2, 'why')\n", [["an assertion of a tuple", 1]]),
     ("assert (1 < 2, 'why')\n", []),
     ("assert (1 <\n 2)\n", []),
+    (EXIT + "if 1 < 2:\n    types.Exit(1)\n", [["a check (Exit is made, and not raised)", 6]]),
+    (EXIT + "if 1 < 2:\n    types.Exit(0)\n", []),
+    ("def MadeError(): return 1\nMadeError()\n", []),
     ("if 1 < 2:\n    ValueError('no')\n", [["a check (ValueError is made, and not raised)", 2]]),
     ("import sys\nif 1 < 2:\n    print('no')\n    sys.exit\n", [["a check (exit is named, and not called)", 4]]),
     ("import sys\nif 1 > 2:\n    sys.exit\nquit\n", []),
@@ -181,6 +189,11 @@ DROPPED: list[tuple[str, list[list[object]]]] = [
     ("a, b = 3, 1\n" + "print('PASS' if abs(a - b) < 1 else 'FAIL')\n", [EXCEEDED]),
     ("err = abs(3 - 1) / abs(1)\nok = err <= 1\nprint('ok' if ok else 'bad')\n", [EXCEEDED]),
     ("err = max(abs(3 - 1), 0)\nif 1 < err:\n    print('differs')\n", []),  # of what is not known
+    ("err = max(abs(3 - 1), abs(2 - 2))\nif 1 < err:\n    print('differs')\n", [EXCEEDED]),
+    ("err = 0\nfor x in (1, 3): err = max(err, abs(x - 1))\nprint('FAIL' if err > 1 else 'PASS')\n",
+     [["doubt", EXCEEDED[1].replace("line 2", "line 3")]]),
+    ("err = 0\nfor x in (1, 3): err = max(err, x)\nprint('FAIL' if err > 1 else 'PASS')\n", []),
+    ("err = 2\nprint('FAIL' if err > 1 else 'PASS')\n", []),
     ("err = abs(3 - 2)\nif err > 1:\n    print('differs')\n", []),
     ("err = abs(3 - 1)\nif err > 1:\n    print('large')\nassert err < 9\n", []),
     ("err = abs(3 - 1)\nif err > 1:\n    print('large')\n    open('x', 'w')\n", []),
@@ -222,6 +235,12 @@ DROPPED: list[tuple[str, list[list[object]]]] = [
      [["doubt", "equal() came out false, and nothing depends on it (program.py line 4)"]]),
     (BAD.replace("main", "collatz") + GUARD + "collatz()\n",
      [["doubt", "collatz() returned 1, which the program drops (program.py line 7)"]]),
+    (OTHER.format(1) + "from check import main\nmain()\n",
+     [["doubt", "the imported main() returned 1, which the program drops (program.py line 5)"]]),
+    (OTHER.format(1) + "import check\nif __name__ == '__main__':\n    check.main()\n",
+     [["doubt", "the imported main() returned 1, which the program drops (program.py line 6)"]]),
+    (OTHER.format(0) + "from check import main\nmain()\n", []),
+    (OTHER.format(1) + "from check import main\nif main(): print('differ')\n", []),
 ]  # fmt: skip
 
 

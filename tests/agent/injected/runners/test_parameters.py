@@ -25,6 +25,9 @@ def told(folder: Path, source: str, conftest: str = "") -> list[str]:
         "@cases('x', [128, 256])\nclass TestOf:\n    def test(self, x): assert self",
         "@pytest.fixture\ndef y(): return 1\n@cases('x', ['a', 'b'])\ndef test(x, y): assert y",
         "@cases('x', ['a', 'b'])\ndef test(x): assert 1\n@cases('x', ['a', 'b'])\ndef test_b(x): assert x",
+        "@pytest.fixture(params=['a', 'b'])\ndef x(request): return 'a'\ndef test(x): assert x",
+        "@pytest.fixture(params=['a', 'b'])\ndef x(): return 'a'\n@pytest.fixture\ndef y(x): return x\n"
+        "def test(y): assert y",
     ],
 )
 def test_a_parameter_that_nothing_uses(tmp_path: Path, source: str) -> None:
@@ -71,6 +74,10 @@ def test_those_that_another_parameter_tells_apart_are_no_less(tmp_path: Path) ->
         "@cases('x', ['a', pytest.param('b', marks=pytest.mark.skipif('True', reason='r'))])\ndef test(x): assert 1",
         "@cases('x', [128, 256])\nclass TestOf:\n    def test(self, x): assert x\n    def test_b(self, x): assert self",
         "pytestmark = cases('y, x', [(1, 'a'), (1, 'b')])\ndef test(x, y): assert y\ndef test_b(x, y): assert x + y",
+        "@pytest.fixture(params=[0, 1])\ndef x(): return 'a'\ndef test(x): assert x",  # twice
+        "@pytest.fixture(params=['a', 'b'])\ndef x(request): return made(request)\ndef made(r): return r.param\n"
+        "def test(x): assert x",
+        "@pytest.fixture(params=['a'])\ndef x(): return 'a'\ndef test(x): assert x",
         "def test(): assert 1",
     ],
 )

@@ -48,7 +48,8 @@ class Test:
 )
 def test_a_test_of_trial_is_told(tmp_path: Path, told: tuple[Any, ...], outcome: str, more: dict[str, str]) -> None:
     config = Config(config_text({"tree": str(tmp_path), "sessions": str(tmp_path / "sessions")}))
-    runners = OtherRunners(config, Checks(config, Notes(str(tmp_path / "observed"))), lambda: None, is_bare=False)
+    checks = Checks(config, Notes(str(tmp_path / "observed")))
+    runners = OtherRunners(config, checks, lambda: None, lambda test: None, is_bare=False)
     module = SimpleNamespace(TestResult=type("TestResult", (Reporter,), {}))
     runners.after_import["twisted.trial.reporter"](module)  # type: ignore[arg-type]
     result, test = module.TestResult(), Test()
