@@ -40,8 +40,9 @@ def place(places: Layout, number: int) -> Iterator[Path]:
 def _forget_abandoned(shared: Path) -> None:
     """Take away the links of workdirs that are there no more; a new one may be another container's, and lead there."""
     for link in shared.glob(f"{PREFIX}*"):
-        if not os.path.exists(link) and time.time() - link.lstat().st_mtime > _ABANDONED_S:
-            forget(link)
+        with contextlib.suppress(OSError):  # another run may just have taken it away
+            if not os.path.exists(link) and time.time() - link.lstat().st_mtime > _ABANDONED_S:
+                link.unlink()
 
 
 def _is_kept(shared: Path) -> bool:
