@@ -77,18 +77,33 @@ COMPRESSIONS = {"mean": None, "weighted": WeightedCompression, "mlp": MlpCompres
 
 
 class _LearnedCompressor:
-    """A layer's learned compression as its caches call it. It is no bound method: whose these are, compilers lose."""
+    """A layer's learned compression as its caches call it. It is no bound method: whose these are, compilers lose.
 
-    def __init__(self, layer: NativeSparseAttention) -> None:
-        self.layer = layer
+    A pickled one holds no layer, as no tensor of a cache is a weight: it is of the first layer of its kind that uses
+    the cache.
+    """
+
+    def __init__(self, phi: str, layer: NativeSparseAttention | None = None) -> None:
+        self.phi, self.layer = phi, layer
 
     def __call__(self, k: Tensor, v: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
         """Compressed tokens, as an `nsa.cache.Compressor`."""
+        if self.layer is None:
+            raise ValueError("NSACache: a cache that was pickled goes on by a call of its layer")
         return self.layer._compress(k, v, first)
+
+    def is_of(self, layer: NativeSparseAttention) -> bool:
+        """Whether the cache is this layer's."""
+        if self.layer is None and self.phi == layer.phi:
+            self.layer = layer
+        return self.layer is layer
+
+    def __reduce__(self) -> tuple[type[_LearnedCompressor], tuple[str]]:
+        return _LearnedCompressor, (self.phi,)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _LearnedCompressor:
         """That of the same layer, whose weights are not copied, or of its copy, where that was made before."""
-        return _LearnedCompressor(memo.get(id(self.layer), self.layer))
+        return _LearnedCompressor(self.phi, memo.get(id(self.layer), self.layer))
 
 
 class NativeSparseAttention(nn.Module):
@@ -190,7 +205,7 @@ class NativeSparseAttention(nn.Module):
         """
         parameters = (x for x in (*self.to_k.parameters(), *self.parameters()) if x.is_floating_point())
         like = next(parameters, torch.empty(0))
-        compress: Compressor = _LearnedCompressor(self)
+        compress: Compressor = _LearnedCompressor(self.phi, self)
         if self.compress_k is None:
             compress = MeanCompressor(self.config, self.rope_base, routing.per_operation(self.backend), self.strict)
         return NSACache(
@@ -214,7 +229,7 @@ class NativeSparseAttention(nn.Module):
         if self.compress_k is None:
             same = cache.mean is not None and cache.mean.base == self.rope_base
         else:
-            same = isinstance(cache.compress, _LearnedCompressor) and cache.compress.layer is self
+            same = isinstance(cache.compress, _LearnedCompressor) and cache.compress.is_of(self)
         if cache.config != self.config or not same:
             raise ValueError(f"{NAME}: the cache must be one of new_cache, with this layer's config and compression")
 

@@ -145,7 +145,7 @@ def _attend_sets(
     keys, values = (_gather(x, queries, sets) for x in (k, v))
     results = [attend(*triple, scale) for triple in zip(heads, keys, values, strict=True)]
     if not results:
-        none = q[:, : 0 if len(q) else None, :, :1]
+        none = q[:, : 0 if len(q) else None, :, :1] + (k.sum() + v.sum())  # so that each has a gradient, which is 0
         return none.expand(*none.shape[:3], v.shape[-1]), q.new_zeros(none.shape[:3])
     outputs, lses = (torch.stack(x).flatten(1, 2).unflatten(0, (len(q), -1)) for x in zip(*results, strict=True))
     return outputs, lses

@@ -15,7 +15,7 @@ import click
 
 from orchestrator import __version__, interrupts
 from orchestrator.commands import Verbs, examples
-from orchestrator.errors import NsaPodError
+from orchestrator.errors import InputError, NsaPodError
 from orchestrator.text import plain
 
 _PIPE_CLOSED = 141
@@ -36,6 +36,10 @@ def cli() -> None:
 
     Exit codes: 0 passed, 1 failed, 2 bad input, 3 incomplete, 4 the infrastructure failed.
     """
+    try:
+        os.getcwd()
+    except FileNotFoundError as e:
+        raise InputError("the current directory is not there any more: change to one that is") from e
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

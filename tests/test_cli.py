@@ -153,6 +153,19 @@ def test_closed_streams_change_no_exit_code(tmp_path: Path, closed: str) -> None
     assert ("expected a number" in done.stderr) == ("2>" not in closed)
 
 
+def test_a_current_directory_that_was_removed_is_bad_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["pods", "--json"])
+    monkeypatch.undo()
+    assert ended.value.code == 2
+    assert "not there any more: change to one that is" in json.loads(capsys.readouterr().out)["error"]
+
+
 @pytest.mark.process
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has /dev/full")
 @pytest.mark.parametrize(("line", "code"), [("pods --json", 4), ("pods", 4), ("pods --pod x --json", 2)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import pickle
 
 import pytest
 import torch
@@ -244,6 +245,27 @@ def test_a_copied_cache_goes_on_by_itself(options: dict[str, object], page_size:
         for way, of, held in ((x, attention, cache), (other, attention, branched), (other, *both)):
             found = [of(way[:, at : at + 1], held) for at in range(30, 60)]
             torch.testing.assert_close(torch.cat(found, 1), attention(way)[:, 30:], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("phi", ["mean", "weighted", "mlp"])
+def test_a_pickled_cache_holds_no_weights_and_goes_on_in_its_layer(phi: str) -> None:
+    attention, x = layer(phi=phi), tokens(60)
+    with torch.no_grad():
+        cache = attention.new_cache(2)
+        attention(x[:, :30], cache)
+        kept = pickle.dumps(cache)
+        assert len(kept) < len(pickle.dumps((attention, cache))) - sum(p.nbytes for p in attention.parameters())
+        together = pickle.loads(pickle.dumps((attention, cache)))
+        for of, held in ((attention, pickle.loads(kept)), together):
+            found = [of(x[:, at : at + 1], held) for at in range(30, 60)]
+            torch.testing.assert_close(torch.cat(found, 1), attention(x)[:, 30:], rtol=0, atol=1e-12)
+        if phi == "mean":
+            return
+        with pytest.raises(ValueError, match="must be one of new_cache"):
+            layer(phi="mlp" if phi == "weighted" else "weighted")(x, pickle.loads(kept))
+        k, v = attention.project(x, torch.arange(60)[None].expand(2, -1))[1:3]
+        with pytest.raises(ValueError, match="goes on by a call of its layer"):
+            pickle.loads(kept).append(k, v)
 
 
 def test_a_cache_excludes_packing() -> None:

@@ -140,3 +140,19 @@ def test_learned_maps_reduce_to_the_mean() -> None:
 def test_sequences_shorter_than_a_span_have_no_compressed_token(tokens: int) -> None:
     x = torch.randn(1, tokens, 2, 4)
     assert reference.compress(x, CONFIG).shape == (1, 0, 2, 4)
+
+
+@pytest.mark.parametrize(("batch", "tokens"), [(1, 0), (0, 9)])
+def test_without_a_query_every_gradient_is_zero_and_none_is_missing(batch: int, tokens: int) -> None:
+    shapes = ((4, 8), (2, 8), (2, 6), (4, 3))
+    inputs = [torch.zeros(batch, tokens, *shape, requires_grad=True) for shape in shapes]
+    o = reference.nsa_attention(*inputs, CONFIG)
+    o.sum().backward()
+    assert o.shape == (batch, tokens, 4, 6)
+    assert all(x.grad is not None and x.grad.shape == x.shape for x in inputs)
+
+
+def test_without_a_sampled_row_gradients_of_the_whole_are_zero() -> None:
+    inputs = [torch.full((1, 9, *shape), math.inf, requires_grad=True) for shape in ((4, 8), (2, 8), (2, 6))]
+    reference.sliding_window_attention(*inputs, 5, rows=[]).sum().backward()
+    assert all(x.grad is not None and x.grad.eq(0).all() for x in inputs)

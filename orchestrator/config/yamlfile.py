@@ -145,7 +145,9 @@ def read(path: Path) -> str:
     """The file's text, every byte of it as it is (no line endings are changed). InputError if it is none."""
     try:
         return path.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as e:
+    except OSError as e:
+        raise InputError(f"{path}: cannot be read: {e.strerror}") from e
+    except UnicodeDecodeError as e:
         raise InputError(f"{path}: cannot be read as UTF-8 text: {e}") from e
 
 

@@ -25,7 +25,7 @@ Removed = TypeVar("Removed", RemovedItem, KeptItem)
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """A plain table; cells are text, never markup."""
-    shown = Table(*header, box=None, pad_edge=False, header_style="bold")
+    shown = Table(*header, box=None, pad_edge=False, header_style="bold", show_header=any(header))
     for row in rows:
         shown.add_row(*(escape(plain(cell)) for cell in row))
     return shown

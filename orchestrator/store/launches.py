@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -84,7 +85,16 @@ def file_of(run_id: str) -> Path:
 
 
 def _run_ids() -> list[str]:
-    return sorted((path.stem for path in (home() / "runs").glob("*.json")), key=order, reverse=True)
+    """Newest first; InputError where nobody can know which there are."""
+    folder = home() / "runs"
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as e:
+        said = f"{folder}: expected the runs that were launched from here ($NSA_POD_HOME), and it cannot be read"
+        raise InputError(f"{said}: {e.strerror}") from e
+    return sorted((name[:-5] for name in names if name.endswith(".json")), key=order, reverse=True)
 
 
 def _read(run_id: str) -> Launch | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from orchestrator.config import yamlfile
 from orchestrator.config.inventory import load_inventory
 from orchestrator.errors import InputError
 from tests.support import ROOT
@@ -196,3 +198,11 @@ def test_a_command_without_a_pod_gets_the_default(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("NSA_POD_DEFAULT", "lokal")
     with pytest.raises(InputError, match=r"unknown pod 'lokal' \(of \$NSA_POD_DEFAULT\) in .*did you mean local"):
         inventory.chosen(None)
+
+
+def test_a_file_that_cannot_be_read_is_not_said_to_be_no_text(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"^{re.escape(str(tmp_path))}: cannot be read: Is a directory$"):
+        yamlfile.read(tmp_path)
+    (file := tmp_path / "pods.yaml").write_bytes(b"\xff")
+    with pytest.raises(InputError, match="cannot be read as UTF-8 text"):
+        yamlfile.read(file)

@@ -30,3 +30,8 @@ def test_what_can_be_copied_is_whole_at_any_width(width: int, monkeypatch: pytes
     assert header.split()[:4] == ["run_id", "date", "pod", "verdict"]
     assert run.startswith(f"{RUN['run_id']}  2026-11-27 21:07  pi-4090-torch23  incomplete  1 h 02 min  1.25  ")
     assert all(str(value) in pod for value in POD.values())
+
+
+def test_a_table_without_headings_has_no_line_for_them(capsys: pytest.CaptureFixture[str]) -> None:
+    show({"cancelled": "20261127-210729-727648f-f6f553ff"}, False, terminal.facts)
+    assert capsys.readouterr().out.splitlines()[0].startswith("cancelled  20261127-")

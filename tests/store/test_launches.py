@@ -57,3 +57,12 @@ def test_commands_go_on_beside_a_damaged_record_but_no_older_run_stands_in_for_i
     assert newest.exit_code == 2 and f"{damaged.name} is damaged" in newest.stderr
     damaged.rename(damaged.with_name("20000101T000000Z-of-an-old-one.json"))
     assert project.here("fetch", "--pod", "local", "--json").json["run_id"] == again.json["run_id"]
+
+
+def test_launches_that_cannot_be_read_are_said_to_be_and_none_is_taken_for_none(laptop: Path) -> None:
+    """As under sudo, which leaves HOME another user's: bad input, and known before any pod is asked."""
+    assert launches.launches() == []
+    folder = launches.file_of("x").parent
+    folder.symlink_to(folder)
+    with pytest.raises(InputError, match=r"runs: expected the runs that were launched .* cannot be read: "):
+        launches.launches()
