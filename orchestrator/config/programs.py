@@ -51,6 +51,23 @@ def prints(text: str) -> bool:
     return any(_called(node) == "print" for node in _at_the_top(parsed(text)))
 
 
+def wants(text: str) -> list[str]:
+    """The arguments that it does not run without, by argparse or click: `--out`, `size`."""
+    calls = (node for statement in parsed(text) for node in ast.walk(statement) if isinstance(node, ast.Call))
+    return list(dict.fromkeys(name for call in calls if (name := _wanted(call))))
+
+
+def _wanted(call: ast.Call) -> str | None:
+    names = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+    if _called(call) not in ("add_argument", "argument", "option") or not names:
+        return None
+    given = {word.arg: word.value for word in call.keywords}
+    options = [name for name in names if name.startswith("-")]
+    required = ast.unparse(given["required"]) == "True" if "required" in given else not options
+    takes_none = "default" in given or ("nargs" in given and ast.unparse(given["nargs"]) in ("'?'", "'*'", "-1"))
+    return max(options or names, key=len) if required and not takes_none else None
+
+
 def _begins(node: ast.AST, own: Iterable[str]) -> bool:
     if isinstance(node, ast.Compare):
         return isinstance(node.left, ast.Name) and node.left.id == "__name__"

@@ -280,6 +280,8 @@ def _bench(name: str, bench: str, found: Survey) -> Iterator[str]:
     if is_test_file(path):
         yield f"    run: [python, -m, pytest, -q, {_word(bench)}]"
     else:
+        if found.wanted[bench]:
+            yield f"    # It does not run without {' and '.join(found.wanted[bench])}: add what you would type."
         yield f"    run: [python, {_word(bench)}]"
         yield "    # One that writes a table can be held to it: {path: x.csv, kind: csv, columns: [...], checks: [...]}"
         yield f"    expect: {{artifacts: [{{path: {name}.txt, from: stdout}}]}}"

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from orchestrator.config import imports, other_tests, pytest_plugins
 from orchestrator.config.import_mode import import_mode
 from orchestrator.config.metadata import FILES, Metadata
-from orchestrator.config.programs import Check, check, prints, runs
+from orchestrator.config.programs import Check, check, prints, runs, wants
 from orchestrator.config.pytest_files import TESTS_FOLDER, is_called_tests, is_test_file, writes_tests
 from orchestrator.config.read import parsed, text_of
 from orchestrator.config.under_test import functions, layers, silent
@@ -64,6 +64,7 @@ class Survey:
     checks: list[Check] = field(default_factory=list)
     benches: list[str] = field(default_factory=list)
     cuda_benches: list[str] = field(default_factory=list)
+    wanted: dict[str, list[str]] = field(default_factory=dict)
     modules: set[str] = field(default_factory=set)
     packages: list[str] = field(default_factory=list)
     scripts: bool = False
@@ -303,6 +304,7 @@ def _look_at_python(root: Path, files: Sequence[str], found: Survey) -> None:
         if _is_bench(path, text):
             if runs(text) or prints(text) or is_test_file(path):
                 found.benches.append(file)
+                found.wanted[file] = wants(text)
                 found.cuda_benches += (
                     [file] if any(map(_CUDA.search, _with_helpers(root, [file], files).values())) else []
                 )

@@ -571,6 +571,22 @@ def test_a_bench_that_reads_its_arguments_at_the_top_is_a_program_too(tmp_path: 
     assert [stage.name for stage in runbook.stages] == ["tests", "bench"]
 
 
+@pytest.mark.parametrize(
+    ("asks", "wants"),
+    [
+        ("add_argument('--out', '-o', required=True)", "--out"),
+        ("add_argument('--out', required=True); p.add_argument('size', type=int)", "--out and size"),
+        ("add_argument('sizes', nargs='*'); p.add_argument('--out', default=['x.csv'])", ""),
+        ("add_argument('size', nargs='?', default=4); p.add_argument('--n', required=False)", ""),
+    ],
+)
+def test_what_a_bench_does_not_run_without_is_said(tmp_path: Path, asks: str, wants: str) -> None:
+    bench = f"import argparse\np = argparse.ArgumentParser()\np.{asks}\nprint(p.parse_args())\n"
+    text, _ = written(tmp_path, {"test_x.py": "", "bench/bench_a.py": bench})
+    assert (f"    # It does not run without {wants}: add what you would type.\n" in text) == bool(wants)
+    assert ("does not run without" in text) == bool(wants)
+
+
 def test_a_bench_that_prints_at_the_top_is_a_program_and_its_imports_are_installed(tmp_path: Path) -> None:
     bench = "import time\nimport tabulate, fastsum\nprint(tabulate.tabulate([[time.time()]]))\n"
     peer = "import torch, rival\nprint('cuda', rival, torch)\n"
