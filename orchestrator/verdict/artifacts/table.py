@@ -125,11 +125,11 @@ def _json(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
     keys = asked.get("keys") or ()
     if keys and not isinstance(content, dict):
         raise Bad("is not an object with keys")
-    allowed = Allowed(asked.get("allow") or {})
+    table = _Table(asked, None)
     for key in keys:
         if key not in content:
             yield Finding(f"lacks the key {named(key)!r}")
-        elif allowed.holds(content, key):
+        elif table.takes(content, key):
             continue
         elif holds_nothing(content[key]):
             yield _nothing(content[key], f"holds nothing under the key {named(key)!r}")
@@ -139,7 +139,6 @@ def _json(asked: Mapping[str, Any], f: BinaryIO) -> Iterator[Finding]:
         yield Finding("holds nothing", since=1 if content in _NOTHING else 2)
     elif not isinstance(content, dict) and holds_no_value([content]):
         yield Finding(f"holds no more than {shown(content)}, expected a value", since=2)
-    table = _Table(asked, None)
     yield from table.findings(iter(_rows_in(content)))
     said = own_verdict.failure_of_rows(content, table.meant) if isinstance(content, dict) else None
     if said:
@@ -180,12 +179,17 @@ class _Table:
         if asked.get("figures"):
             self._checks.append(figures.Readable(asked["figures"], self._allowed))
             self._columns += [name for name in asked["figures"].get("keys") or () if name not in self._columns]
-        judged = [name for check in self._checks for name in check.columns]
-        self._wanted = [*self._columns, *judged]
-        self.meant = {*judged, *(asked.get("allow") or {})}
+        self._judged = {name: None for check in self._checks for name in check.columns}
+        self._wanted = [*self._columns, *self._judged]
+        self.meant = {*self._judged, *(asked.get("allow") or {})}
         if checks.OnDevice.column in (*self._wanted, *(asked.get("keys") or ())):
             self._checks.append(checks.OnDevice())
         self._words = Words(self._columns, self._allowed)
+
+    def takes(self, row: Row, name: str) -> bool:
+        """Whether the runbook allows what stands there, or has a check of its own for such a word: FAIL, skipped."""
+        is_judged = name in self._judged and isinstance(row[name], str) and not holds_nothing(row[name])
+        return is_judged or self._allowed.holds(row, name)
 
     def findings(self, rows: Iterator[Any]) -> Iterator[Finding]:
         """What is wrong, row by row."""
