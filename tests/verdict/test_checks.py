@@ -296,7 +296,7 @@ OOM = {"b": ["OOM"]}
         ("json", '{"status": "FAIL"}', {"keys": ["status"]}, {"absent"}),
         ("json", '{"status": "FAIL"}', {"keys": ["status"], "checks": [{"values": {"status": ["FAIL"]}}]}, set()),
         ("json", '{"status": "FAIL"}', {"keys": ["status"], "checks": [{"values": {"status": ["ok"]}}]}, {"unmet"}),
-        ("json", '{"status": ""}', {"keys": ["status"], "checks": [{"values": {"status": ["FAIL"]}}]}, {"absent", "unmet"}),
+        ("json", '{"a": ""}', {"keys": ["a"], "checks": [{"values": {"a": ["FAIL"]}}]}, {"absent", "unmet"}),
         ("json", '{"status": "failed: 0", "error": 0.1, "ok": true, "exit_code": 0}', {}, set()),
         ("json", '{"error": "max_abs", "exception": null, "traceback": "", "result": "no error"}', {}, set()),
         ("json", '[{"S": 512, "status": "FAIL"}, {"S": 1024, "status": "ok"}]', {}, set()),
