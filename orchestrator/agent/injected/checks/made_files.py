@@ -6,9 +6,6 @@ from __future__ import annotations
 
 import os
 import time
-from sys import _getframe  # bound here, as in `hooks`
-
-from ..stage import test_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +22,6 @@ class MadeFiles:
         self._since = time.time()
         self._made: set[str] = set()
         self._kept: set[str] = set()  # what was there when it was changed, as files of the commit are
-        self._written: dict[str, str | None] = {}  # by which test, whether it had been there or not
         self.looks: dict[str, Callable[..., None]] = {
             "open": self._opens,
             "os.utime": self._changes,
@@ -33,21 +29,12 @@ class MadeFiles:
         }
 
     def _opens(self, file: Any, mode: object, flags: int) -> None:
-        path = self._data(file)
         if flags & os.O_ACCMODE != os.O_RDONLY:
             self._changes(file)
-            if path and flags & os.O_TRUNC and self._comes_anyway():
-                self._written[path] = test_around()
             return
-        if path in self._written and self._written[path] == test_around():
-            return  # it goes out and comes back
+        path = self._data(file)
         if path and (not os.path.isfile(path) or os.stat(path).st_mtime >= self._since):
             self._made.add(path)  # also one that is looked for, which may be made then
-
-    def _comes_anyway(self) -> bool:
-        from ..source.uses import comes_anyway
-
-        return comes_anyway(_getframe(1), self._tree)
 
     def _changes(self, file: Any, *_: object) -> None:
         path = self._data(file)

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
 from .places import place_of
-from .syntax import FUNCTIONS, LOOPS, TRIES, called, first_line, name_of, within
+from .syntax import FUNCTIONS, LOOPS, called, first_line, name_of, within
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -14,10 +14,6 @@ if TYPE_CHECKING:
 _BY_TEXT = frozenset(
     ("vars", "getattr", "setattr", "attrgetter", "asdict", "astuple", "__dict__", "model_dump", "pickle")
 )
-
-
-# Of whose parts some may be left out.
-_CHOICES = (ast.BoolOp, ast.IfExp, ast.comprehension, ast.Lambda)
 
 
 class Text:
@@ -81,23 +77,6 @@ class Text:
     def is_in_finally(self, frame: FrameType) -> bool:
         around = self.around(self.at(frame))
         return any(isinstance(above, ast.Try) and node in above.finalbody for node, above in around)
-
-    def comes_to(self, statement: ast.stmt | None) -> bool:
-        """Whether its function comes to it, and to all that it does, whatever happens; not where that is not known."""
-        if statement is None or any(isinstance(node, _CHOICES) for node in within(self._header(statement))):
-            return False
-        for node, above in self.around(statement):
-            is_sure = isinstance(above, (ast.With, ast.AsyncWith, ast.Module, *FUNCTIONS))
-            if not is_sure and not (isinstance(above, TRIES) and (node in above.body or node in above.finalbody)):
-                return False
-            if isinstance(above, FUNCTIONS):
-                before = (other for other in within(above.body) if isinstance(other, ast.Return))
-                return all(leaves.lineno >= statement.lineno for leaves in before)
-        return True
-
-    def _header(self, statement: ast.stmt) -> list[ast.AST]:
-        """A statement without those that stand in it."""
-        return [node for node in ast.iter_child_nodes(statement) if not isinstance(node, ast.stmt)]
 
     def around(self, node: ast.AST | None) -> Iterator[tuple[ast.AST, ast.AST]]:
         """It, and each node that it stands in within its function, with the node around that."""

@@ -106,19 +106,6 @@ def unwinds(frame: FrameType | None) -> bool:
     return program is not None and frame is not None and program.is_in_finally(frame)
 
 
-def comes_anyway(frame: FrameType | None, tree: str) -> bool:
-    """Whether the functions of the tree that run below and at `frame` come to their calls whatever they find."""
-    found = False
-    while frame is not None:
-        if frame.f_code.co_filename.startswith(tree):
-            program = program_of(frame)
-            found = program is not None and program.comes_anyway(frame)
-            if not found:
-                return False
-        frame = frame.f_back
-    return found
-
-
 def program_of(frame: FrameType) -> Program | None:
     """Of the library's files none: what they make of a status is their own affair."""
     return None if is_of(frame, *PASSES) else program_in(frame.f_code.co_filename)
@@ -157,10 +144,6 @@ class Program(Text):
         if key not in self._answers_at:
             self._answers_at[key] = (frame.f_code, answer())
         return self._answers_at[key][1]
-
-    def comes_anyway(self, frame: FrameType) -> bool:
-        """Whether its function comes to where `frame` is whatever happens."""
-        return self.once(frame, ("anyway",), lambda: self.comes_to(self.at(frame)))
 
     def hands_on(self, frame: FrameType) -> bool:
         """Whether a function returns what it reads or has called, as it is, to the frame above: no coroutine does."""
