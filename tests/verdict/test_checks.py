@@ -296,6 +296,8 @@ OOM = {"b": ["OOM"]}
         ("json", '{"status": "FAIL"}', {"keys": ["status"]}, {"absent"}),
         ("json", '{"status": "FAIL"}', {"keys": ["status"], "checks": [{"values": {"status": ["FAIL"]}}]}, set()),
         ("json", '{"status": "FAIL"}', {"keys": ["status"], "checks": [{"values": {"status": ["ok"]}}]}, {"unmet"}),
+        ("json", '{"status": "FAIL"}', {"keys": ["status"], "checks": [{"distinct": ["status"]}]}, {"absent"}),
+        ("json", '{"a": "FAIL"}', {"keys": ["a"], "checks": [{"column": "a", "matches": "."}]}, {"absent"}),
         ("json", '{"a": ""}', {"keys": ["a"], "checks": [{"values": {"a": ["FAIL"]}}]}, {"absent", "unmet"}),
         ("json", '{"status": "failed: 0", "error": 0.1, "ok": true, "exit_code": 0}', {}, set()),
         ("json", '{"error": "max_abs", "exception": null, "traceback": "", "result": "no error"}', {}, set()),

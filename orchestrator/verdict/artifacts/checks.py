@@ -76,9 +76,10 @@ RULES[Values] = _asked_values
 
 
 class Check:
-    """Sees every row of a table; `columns` must be there."""
+    """Sees every row of a table; `columns` must be there. Of those in `listed` it names all that they may hold."""
 
     columns: Sequence[str] = ()
+    listed: Sequence[str] = ()
 
     def see(self, row: Any, number: int) -> Iterator[Finding]:
         """What is wrong with a row."""
@@ -202,7 +203,7 @@ class _Values(Check):
     """Each of the columns holds each of the values that are asked for it, and no other."""
 
     def __init__(self, asked: Mapping[str, Sequence[object]], allowed: Allowed, unmet: Weight) -> None:
-        self.columns = list(asked)
+        self.columns = self.listed = list(asked)
         self._allowed = allowed
         self._asked = {name: {same(value) for value in values} for name, values in asked.items()}
         self._left = {name: {same(value): value for value in values} for name, values in asked.items()}

@@ -179,17 +179,18 @@ class _Table:
         if asked.get("figures"):
             self._checks.append(figures.Readable(asked["figures"], self._allowed))
             self._columns += [name for name in asked["figures"].get("keys") or () if name not in self._columns]
-        self._judged = {name: None for check in self._checks for name in check.columns}
-        self._wanted = [*self._columns, *self._judged]
-        self.meant = {*self._judged, *(asked.get("allow") or {})}
+        judged = [name for check in self._checks for name in check.columns]
+        self._wanted = [*self._columns, *judged]
+        self._listed = {name for check in self._checks for name in check.listed}
+        self.meant = {*judged, *(asked.get("allow") or {})}
         if checks.OnDevice.column in (*self._wanted, *(asked.get("keys") or ())):
             self._checks.append(checks.OnDevice())
         self._words = Words(self._columns, self._allowed)
 
     def takes(self, row: Row, name: str) -> bool:
-        """Whether the runbook allows what stands there, or has a check of its own for such a word: FAIL, skipped."""
-        is_judged = name in self._judged and isinstance(row[name], str) and not holds_nothing(row[name])
-        return is_judged or self._allowed.holds(row, name)
+        """Whether the runbook allows what stands there, or lists what may: FAIL, skipped."""
+        is_listed = name in self._listed and not holds_nothing(row[name])
+        return is_listed or self._allowed.holds(row, name)
 
     def findings(self, rows: Iterator[Any]) -> Iterator[Finding]:
         """What is wrong, row by row."""
